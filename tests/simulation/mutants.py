@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ottla.broker.hosting.metadata_applier import ImageFollower
-from ottla.broker.hosting.unclean_shutdown import LostTail
 from ottla.broker.metadata_store.zookeeper import controller_term
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
+from ottla.broker.startup.metadata_backend import LostTail
 from ottla.environment.disk import Disk
 from ottla.machines.controller import in_sync
 from ottla.machines.controller.leadership import Leadership

@@ -1,6 +1,6 @@
 """Log lines, in Kafka's layout or as JSON: written by a thread, because a pipe may be full.
 
-[2026-11-15 07:00:00,123] INFO topic orders is deleted (ottla.broker.hosting.topic_log_messages)
+[2026-11-15 07:00:00,123] INFO topic orders is deleted (ottla.broker.startup.observability)
 {"ts":"2026-11-15T07:00:00.123Z","level":"INFO","logger":…,"msg":…,"broker_id":1,"topic":…}
 
 If standard error is not read, lines are held back up to a limit and then lost. Their number is

@@ -88,8 +88,7 @@ class AdminServer:
 
     async def _serve(self) -> None:
         # Here and now, because it takes longer than all the rest of a start.
-        from ottla.broker.admin.application import Pages  # noqa: PLC0415
-        from ottla.broker.admin.serving import serve  # noqa: PLC0415
+        from ottla.broker.admin.application import Pages, serve  # noqa: PLC0415
 
         stopping = asyncio.Event()
         with self._lock:

@@ -1,4 +1,4 @@
-"""The HTTP endpoints of the admin listener. Imported on first use: starlette imports slowly.
+"""The HTTP endpoints of the admin listener, on uvicorn. Imported on first use: it imports slowly.
 
 GET /metrics                  Prometheus' text
 GET /healthz, /readyz         200, or 503 and the reasons
@@ -6,18 +6,25 @@ GET /v1/loggers               level by logger
 GET, PUT /v1/loggers/{name}   one of them; {"level": "DEBUG"}, or null for its parent's level
 """
 
+import asyncio
 import json
 import logging
-from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from asyncio import AbstractEventLoop, Transport
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from socket import socket
 from threading import Lock
-from typing import Final
+from time import sleep
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from ottla.broker.admin.health import Health
 from ottla.broker.describing.log_levels import (
@@ -28,12 +35,108 @@ from ottla.broker.describing.log_levels import (
     logger_names,
     set_log_level,
 )
-from ottla.broker.metrics.exposition import CONTENT_TYPE
-from ottla.broker.metrics.scrape import scrape_text
-from ottla.broker.metrics.snapshot import Sources
+from ottla.broker.metrics.exposition import CONTENT_TYPE, Family, text_parts
+from ottla.broker.metrics.jmx import jmx_families, jmx_request_families
+from ottla.broker.metrics.kafka_exporter import kafka_exporter_families
+from ottla.broker.metrics.ottla_metrics import ottla_families, process_families
+from ottla.broker.metrics.snapshot import Snapshot, Sources
+
+CONNECTIONS_MAX: Final = 64
+"""Further connections are closed at once."""
+CONNECTION_SECONDS_MAX: Final = 30.0
+"""The lifetime of a connection, from its first moment on; it serves one request only."""
+HEAD_BYTES_MAX: Final = 16 << 10
+"""The first line of a request and its headers."""
+
+REST_SECONDS: Final = 0.0005
+GATHERING_SECONDS_MAX: Final = 8.0
+"""Less than Prometheus' default timeout."""
 
 BODY_BYTES_MAX: Final = 4096
 _PYTHON_WORDS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+
+
+class _BoundedProtocol(H11Protocol):
+    """A connection with limits on the peer's time and bytes."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Begin, unless too many are here already."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self._deadline = self.loop.call_later(CONNECTION_SECONDS_MAX, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+
+async def serve(application: Starlette, sockets: Sequence[socket], stopping: asyncio.Event) -> None:
+    """Serve until stopped; then close every connection. Takes ownership of the sockets."""
+    config = Config(
+        application,
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        headers=[("Connection", "close")],
+    )
+    config.load()
+    state = ServerState()
+    state.default_headers = config.encoded_headers
+
+    def connection() -> _BoundedProtocol:
+        return _BoundedProtocol(config=config, server_state=state, app_state={})
+
+    loop = asyncio.get_running_loop()
+    servers = [await loop.create_server(connection, sock=sock) for sock in sockets]
+    await stopping.wait()
+    for server in servers:
+        server.close()
+    _cut_off(list(state.connections))
+
+
+def _cut_off(connections: list[Any]) -> None:
+    for connection in connections:
+        connection.transport.abort()
+
+
+def scrape_text(sources: Sources, loop: asyncio.AbstractEventLoop) -> bytes:
+    """Write all metrics; blocks, so it must be called on a thread that is not the loop's.
+
+    A thread that computes takes the interpreter away from the event loop for five milliseconds each
+    time, and the loop gives it up at every call of the kernel. So the thread rests after every
+    part: a request that comes in meanwhile waits for one part only.
+    TimeoutError if the event loop does not respond.
+    """
+    gathering = asyncio.run_coroutine_threadsafe(sources.snapshot(), loop)
+    try:
+        snapshot = gathering.result(GATHERING_SECONDS_MAX)
+    finally:
+        gathering.cancel()
+    parts = []
+    for part in text_parts(_families(snapshot)):
+        parts.append(part.encode())
+        sleep(REST_SECONDS)
+    return b"".join(parts)
+
+
+def _families(snapshot: Snapshot) -> Iterator[Family]:
+    return chain(
+        kafka_exporter_families(snapshot),
+        jmx_families(snapshot),
+        jmx_request_families(snapshot),
+        ottla_families(snapshot),
+        process_families(),
+    )
 
 
 class Pages:

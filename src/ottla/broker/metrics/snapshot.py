@@ -1,8 +1,9 @@
 """Gathers the data of a scrape, on the event loop and in time slices."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import NamedTuple
 
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
@@ -10,18 +11,19 @@ from ottla.broker.coordinators.transaction_services import Transactions
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.metrics.cold_reads import CountedColdReads
-from ottla.broker.metrics.elections import Elections
 from ottla.broker.metrics.exposition import labels
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.isr_changes import IsrChanges
 from ottla.broker.transport.close_reason import CloseReason
+from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
+from ottla.environment.disk import File
 from ottla.machines.groups.machine import GroupMachine
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition, Traffic
 from ottla.storage.log_dirs.log_dir import LogDir
@@ -29,6 +31,55 @@ from ottla.storage.log_dirs.log_dirs import LogDirs
 
 ITEMS_PER_LOOK = 64
 """The number of partitions or groups per time check."""
+
+
+class CountedColdReads:
+    """Cold reads that are counted. Fetching happens on several threads, hence the lock."""
+
+    def __init__(self, counted: ColdReads) -> None:
+        self.needs_thread = counted.needs_thread
+        self.read_hot = counted.read_hot
+        self.give_back = counted.give_back
+        self._fetch = counted.fetch
+        self._lock = Lock()
+        self.count = 0
+        self.size_bytes = 0
+
+    def fetch(self, file: File, position: int, size_bytes: int) -> None:
+        """Make it hot; called on a thread."""
+        with self._lock:
+            self.count += 1
+            self.size_bytes += size_bytes
+        self._fetch(file, position, size_bytes)
+
+
+class Elections:
+    """Counts the elections in this broker's decisions, while it is the controller."""
+
+    def __init__(self, image: ClusterImage, is_controller: Callable[[], bool]) -> None:
+        self.is_controller = is_controller
+        self.count = 0
+        self.unclean_count = 0
+        """Elections of a leader that was neither in sync nor eligible."""
+        self._image = image
+
+    def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Count the elections in a decision."""
+        before, self._image = self._image, image
+        if not self.is_controller():
+            return
+        for record in records:
+            if isinstance(record, PartitionChangeRecord) and record.leader >= 0:
+                self._elected(before, record)
+
+    def _elected(self, before: ClusterImage, record: PartitionChangeRecord) -> None:
+        topic = before.topics_by_id.get(record.topic_id)
+        partition = None if topic is None else topic.partition(record.partition_id)
+        if partition is None:
+            return
+        self.count += 1
+        trusted = (*partition.isr, *partition.eligible_leader_replicas)
+        self.unclean_count += record.leader not in trusted
 
 
 @dataclass(slots=True)

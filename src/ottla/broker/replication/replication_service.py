@@ -1,11 +1,13 @@
 """The broker's part in replication: fetchers, ISR changes and offline replicas."""
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Final
 
-from ottla.broker.controller.controller_client import ActiveController
-from ottla.broker.hosting.high_watermark_checkpoint import HighWatermarks
+from ottla.broker.controller.controller_client import ActiveController, LeaveIsr, ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.partition_roles import PartitionRoles
@@ -22,7 +24,6 @@ from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.replication.full_log_dirs import LOOK_MS as FULL_LOOK_MS
 from ottla.broker.replication.full_log_dirs import FullLogDirs
 from ottla.broker.replication.isr_changes import IsrChanges
-from ottla.broker.replication.offline_replicas import LOOK_MS, LostReplicas
 from ottla.broker.replication.replica_fetchers import ReplicaFetchers
 from ottla.broker.replication.replica_repair import ReplicaRepair
 from ottla.broker.replication.replication_quotas import Throttles
@@ -30,11 +31,114 @@ from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
+from ottla.machines.controller.lost_replicas import is_counted_on
 from ottla.metadata.image import ClusterImage, Endpoint
+from ottla.metadata.records import LOST_DIRECTORY
+from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
+from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.storage.recovery.scrubbing import PageCache, suspect
+
+LOOK_MS: Final = 500
+"""The interval of checks for lost replicas."""
+_log = logging.getLogger(__name__)
+
+
+class LostReplicas:
+    """Reports unusable replicas of this broker to the controller, so that others lead.
+
+    Their disk has failed, now or at the last start; or it was too full to create them. The report
+    is repeated until the metadata no longer expects the replicas to work. Fetches for them stop
+    before the first report: otherwise the leader would consider them in sync again.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        image: Callable[[], ClusterImage],
+        partitions: Partitions,
+        leave_isr: LeaveIsr,
+        unfollow: Callable[[Partition], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._partitions = partitions
+        self._leave_isr = leave_isr
+        self._unfollow = unfollow
+
+    async def tell(self) -> None:
+        """Stop fetching offline replicas, and report those that are still leader or in an ISR."""
+        failed = [one for one in self._partitions if one.log.is_offline]
+        for partition in failed:
+            self._unfollow(partition)
+        unusable = [*self._partitions.offline, *(one.name for one in failed)]
+        lost = list(self._counted_on(unusable))
+        if not lost:
+            return
+        try:
+            await self._leave_isr(lost, LOST_DIRECTORY)
+        except ApiError as error:
+            _log.warning("others do not lead yet what is lost here: %s", error)
+
+    def _counted_on(self, unusable: list[TopicPartition]) -> Iterator[ReplicaName]:
+        image = self._image()
+        for name in unusable:
+            topic = image.topics.get(name.topic)
+            state = None if topic is None else topic.partition(name.partition)
+            if topic is None or state is None:
+                continue
+            if is_counted_on(state, self._broker_id):
+                yield topic.topic_id, name.partition
+
+
+class HighWatermarks:
+    """Checkpoints the high watermarks on every disk: Kafka's `replication-offset-checkpoint`.
+
+    A restarted broker serves its readers up to them at once, and gets the rest from the leaders.
+    """
+
+    def __init__(self, partitions: Partitions, log_dirs: LogDirs, threads: Executor) -> None:
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._threads = threads
+
+    def noted(self, name: TopicPartition) -> int:
+        """Return the high watermark in the checkpoint; 0 if there is none."""
+        folder = self._log_dirs.dir_of(name)
+        return 0 if folder is None else folder.high_watermarks.get(name, 0)
+
+    async def checkpoint(self) -> None:
+        """Write all checkpoints, on a thread."""
+        loop = asyncio.get_running_loop()
+        for folder in self._log_dirs.online:
+            write = folder.note_high_watermarks(self._of(folder))
+            if write is not None:
+                try:
+                    await loop.run_in_executor(self._threads, write)
+                except OSError as error:
+                    folder.refuse(error)
+
+    def close(self) -> None:
+        """Write all checkpoints for the last time; blocks."""
+        for folder in self._log_dirs.online:
+            write = folder.note_high_watermarks(self._of(folder))
+            if write is not None:
+                try:
+                    write()
+                except OSError as error:
+                    folder.refuse(error)
+
+    def _of(self, folder: LogDir) -> dict[TopicPartition, int]:
+        """Return the high watermarks; for a log without a role yet, the one in the checkpoint."""
+        here = ((name, self._partitions.find(name)) for name in folder.hosted)
+        known = {name: one.high_watermark for name, one in here if one is not None}
+        noted = folder.high_watermarks
+        return {name: noted[name] for name in folder.hosted if name in noted} | known
 
 
 @dataclass(frozen=True, slots=True)

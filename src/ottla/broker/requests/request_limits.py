@@ -106,7 +106,7 @@ def counted_bytes(frame: memoryview) -> int:
     """Return the memory charged for a request while it is handled.
 
     Records are not decoded; all other fields become objects. The extra memory of a large request
-    is counted by `large_requests.py`.
+    is counted by `dispatch.py`.
     """
     size_bytes = len(frame)
     if size_bytes < 2 or frame[1] == ApiKey.PRODUCE:

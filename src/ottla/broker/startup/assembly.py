@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Final, Self
+from threading import Lock
+from typing import Final, NamedTuple, Self
 
-from ottla.broker.controller.broker_registration import registration
 from ottla.broker.controller.metadata_propagation import nobody
 from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
@@ -34,7 +34,6 @@ from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.replication.replication_service import Replication, ReplicationSources
 from ottla.broker.requests.routes import Route
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.broker.startup.descriptors import make_log_dirs, share_descriptors
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
 from ottla.broker.startup.observability import Operations
@@ -57,10 +56,14 @@ from ottla.broker.transport.advertised_listeners import Endpoints
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
 from ottla.concurrency.notifier import Notifier
+from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
+from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
+from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
+from ottla.storage.files.open_files import OPEN_FILES_MAX
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.api_key import ApiKey
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
@@ -70,6 +73,11 @@ THREADS: Final = 4
 """They only wait for the disk: flushes, cold reads, the metadata log."""
 REFUSED_RETRY_MS: Final = 10_000
 """When a partition is tried again that a full disk refused to make or to open."""
+RESERVED_DESCRIPTORS: Final = 128
+"""Descriptors for other uses than logs and client connections."""
+_DESCRIPTORS_SHARE: Final = 4
+"""Where there are few, one in so many is for logs, and as many are reserved."""
+_PLAINTEXT_NUMBER: Final = 0
 _log = logging.getLogger(__name__)
 
 
@@ -129,7 +137,7 @@ class Broker:
         """Open everything that is on the disks, and let clients in."""
         operations = await Operations.open(config, environment.clock, environment.cold_reads)
         try:
-            log_dirs = make_log_dirs(config, environment)
+            log_dirs = _make_log_dirs(config, environment)
             with log_dirs.lock() as locks:
                 broker = await cls._start(config, environment, operations, log_dirs)
                 broker.folder_locks = locks.pop_all()
@@ -330,7 +338,7 @@ class Broker:
     async def _register(self, advertised: tuple[Listener, ...]) -> None:
         incarnation_id = self._environment.randomness.uuid()
         directory_ids = self.metadata.directory_ids
-        broker = registration(self.config, advertised, incarnation_id, directory_ids)
+        broker = _registration(self.config, advertised, incarnation_id, directory_ids)
         await self.metadata.register(broker)
 
     def _make_routes(
@@ -452,6 +460,52 @@ class Broker:
         self._threads.shutdown()
 
 
+class _DescriptorShares(NamedTuple):
+    """How a broker divides its process's file descriptors.
+
+    Logs and connections each have a share, so that new connections do not keep logs from being
+    opened. The rest is for short-lived uses: indexes, directories, checkpoints. A log that could
+    not open one of them in the middle of a truncation would have to go offline.
+    """
+
+    logs: int
+    """Files that are kept open. As many again may be in use by responses being sent."""
+    connections: int
+
+
+def _share_descriptors(descriptors_max: int) -> _DescriptorShares:
+    logs = min(OPEN_FILES_MAX, descriptors_max // _DESCRIPTORS_SHARE // 2)
+    reserved = min(RESERVED_DESCRIPTORS, descriptors_max // _DESCRIPTORS_SHARE)
+    return _DescriptorShares(logs, descriptors_max - 2 * logs - reserved)
+
+
+def _make_log_dirs(config: BrokerConfig, environment: Environment) -> LogDirs:
+    shares = _share_descriptors(environment.descriptors_max)
+    return LogDirs(environment.disk, config.log_dirs, open_files_max=shares.logs, guard=Lock())
+
+
 def _connection_limits(config: BrokerConfig, environment: Environment) -> ConnectionLimits:
-    connections_max = share_descriptors(environment.descriptors_max).connections
+    connections_max = _share_descriptors(environment.descriptors_max).connections
     return ConnectionLimits.from_config(config, connections_max)
+
+
+def _registration(
+    config: BrokerConfig,
+    advertised: tuple[Listener, ...],
+    incarnation_id: bytes,
+    directory_ids: tuple[bytes, ...],
+) -> BrokerImage:
+    """Return the registration of a broker incarnation, for clients and other brokers."""
+    endpoints = tuple(
+        Endpoint(listener.name, listener.host, listener.port, _PLAINTEXT_NUMBER)
+        for listener in advertised
+    )
+    return BrokerImage(
+        config.node_id,
+        EPOCH_TO_BE_GIVEN,
+        incarnation_id,
+        endpoints,
+        rack=config.broker_rack,
+        log_dirs=directory_ids,
+        levels_by_feature=SUPPORTED_LEVELS,
+    )

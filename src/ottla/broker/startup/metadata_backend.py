@@ -7,9 +7,11 @@ shutdown sequence. The assembly chooses one, and is otherwise independent of the
 import asyncio
 import logging
 import math
+import posixpath
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Protocol
+from contextlib import suppress
+from typing import Final, Protocol
 
 from ottla.broker.controller.cluster_membership import Cluster
 from ottla.broker.controller.controller_client import ActiveController
@@ -17,7 +19,6 @@ from ottla.broker.controller.metadata_log_client import ControllerMetadata
 from ottla.broker.controller.request_forwarding import Forwarding
 from ottla.broker.hosting.metadata_applier import ImageFollower
 from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT
-from ottla.broker.hosting.unclean_shutdown import LostTail
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.metadata_store.meta_properties import claim_folders
 from ottla.broker.metadata_store.store import MetadataStore
@@ -27,15 +28,73 @@ from ottla.broker.startup.environment import Environment
 from ottla.concurrency.first_of import first_of
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
+from ottla.environment.disk import Disk
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.settings.broker_config import BrokerConfig
+from ottla.storage.files.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    CorruptCheckpointError,
+    read_clean_shutdown,
+    read_text,
+    write_atomically,
+)
 from ottla.storage.log_dirs.log_dirs import LogDirs
 
 _log = logging.getLogger(__name__)
+
+BOOT_ID_FILE: Final = ".ottla_boot_id"
+_BYTES_MAX: Final = 1024
+
+
+class LostTail:
+    """Detects whether the ends of the logs may be missing since the broker last ran.
+
+    Unsynced writes survive the death of the broker, but not of its machine. So a broker has lost
+    nothing if it was stopped cleanly, or if the machine has not restarted since. For that the log
+    dirs hold the id of the machine's start. It is written only when the cluster knows of earlier
+    losses: a broker that is killed before reports them again.
+
+    Read the marks before the logs are opened.
+    """
+
+    def __init__(self, disk: Disk, folders: Sequence[str], boot_id: str | None) -> None:
+        self._disk = disk
+        self._folders = folders
+        self._boot_id = boot_id
+
+    def may_be_lost(self) -> bool:
+        """Return whether one of the log dirs may have lost records."""
+        return any(
+            not self._was_clean(folder) and not self._is_same_boot(folder)
+            for folder in self._folders
+        )
+
+    def note_known(self) -> None:
+        """Record on the disks, if possible, that the cluster knows of the loss."""
+        if self._boot_id is not None:
+            for folder in self._folders:
+                with suppress(OSError):
+                    path = posixpath.join(folder, BOOT_ID_FILE)
+                    write_atomically(self._disk, path, self._boot_id.encode())
+
+    def _was_clean(self, folder: str) -> bool:
+        path = posixpath.join(folder, CLEAN_SHUTDOWN_FILE)
+        try:
+            return read_clean_shutdown(self._disk, path) is not None
+        except (CorruptCheckpointError, OSError):
+            return False
+
+    def _is_same_boot(self, folder: str) -> bool:
+        path = posixpath.join(folder, BOOT_ID_FILE)
+        try:
+            noted = read_text(self._disk, path, _BYTES_MAX)
+        except (CorruptCheckpointError, OSError):
+            return False
+        return noted is not None and noted == self._boot_id
 
 
 class MetadataMode(Protocol):

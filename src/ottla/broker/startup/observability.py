@@ -2,32 +2,102 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Self
 
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.coordinators.transaction_services import Transactions
 from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.topic_log_messages import TopicNotices
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.metrics.cold_reads import CountedColdReads
-from ottla.broker.metrics.elections import Elections
-from ottla.broker.metrics.log_summaries import Notices
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.request_metrics import Meters
-from ottla.broker.metrics.snapshot import Sources
+from ottla.broker.metrics.snapshot import CountedColdReads, Elections, Sources
 from ottla.broker.replication.replication_service import Replication
 from ottla.broker.startup.garbage_collection import GarbageCollection
+from ottla.broker.transport.close_reason import CloseReason
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
 from ottla.concurrency.first_of import first_of
 from ottla.environment.clock import Clock
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecord
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.storage.log_dirs.log_dirs import LogDirs
 
+REFUSALS_TOLD_EACH_MS: Final = 60_000
+_REFUSALS: Final = (CloseReason.TOO_MANY_CONNECTIONS, CloseReason.TOO_MANY_FROM_ADDRESS)
+
 _MS_PER_SECOND = 1000
 _log = logging.getLogger(__name__)
+
+
+class Notices:
+    """Checks once a second for failed log dirs and refused connections.
+
+    Refused connections are summed up, instead of one line for each.
+    """
+
+    def __init__(
+        self, log_dirs: LogDirs, closed_by_reason: Mapping[CloseReason, int], clock: Clock
+    ) -> None:
+        self.no_folder_left = asyncio.Event()
+        self._log_dirs = log_dirs
+        self._closed_by_reason = closed_by_reason
+        self._clock = clock
+        self._told_folders: set[str] = set()
+        self._told_refusals = dict.fromkeys(_REFUSALS, 0)
+        self._next_ms = 0
+
+    def look(self) -> None:
+        """Log the changes since the last call."""
+        self._look_at_folders()
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_ms and self._tell_refusals():
+            self._next_ms = now_ms + REFUSALS_TOLD_EACH_MS
+
+    def _look_at_folders(self) -> None:
+        for folder in self._log_dirs.dirs:
+            if not folder.is_online and folder.path not in self._told_folders:
+                self._told_folders.add(folder.path)
+                _log.error(
+                    "%s has failed: its partitions are offline until a restart: %s",
+                    folder.path,
+                    folder.failure,
+                    extra={"folder": folder.path},
+                )
+        if not self._log_dirs.online:
+            self.no_folder_left.set()
+
+    def _tell_refusals(self) -> bool:
+        is_new = False
+        for reason, told in self._told_refusals.items():
+            count = self._closed_by_reason.get(reason, 0)
+            if count > told:
+                is_new = True
+                self._told_refusals[reason] = count
+                _log.warning("%d connections were not let in: %s", count - told, reason)
+        return is_new
+
+
+class TopicNotices:
+    """Follows the metadata. A topic's name must be looked up before it is gone."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+
+    def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Go on to the next image."""
+        for record in records:
+            if isinstance(record, TopicRecord) and record.name in image.topics:
+                count = len(image.topics[record.name].partitions)
+                extra = {"topic": record.name}
+                _log.info("topic %s is created: %d partitions", record.name, count, extra=extra)
+            elif isinstance(record, RemoveTopicRecord):
+                topic = self._image.topics_by_id.get(record.topic_id)
+                if topic is not None:
+                    _log.info("topic %s is deleted", topic.name, extra={"topic": topic.name})
+        self._image = image
 
 
 class NoFolderLeftError(OSError):

@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from ottla.broker.admin import serving
+from ottla.broker.admin import application
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.model.settings.admin_listener import AdminListener
 from ottla.runtime.clock import SystemClock
@@ -176,14 +176,14 @@ def test_every_answer_ends_its_connection(admin: AdminServer) -> None:
 def test_a_peer_that_sends_slowly_is_cut_off(
     admin: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONNECTION_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(application, "CONNECTION_SECONDS_MAX", 0.2)
     assert raw(admin, b"GET /healthz HTT") == b""
 
 
 def test_connections_beyond_the_limit_are_closed(
     admin: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(application, "CONNECTIONS_MAX", 2)
     opened = [socket.create_connection((HOST, admin.port), SECONDS_MAX) for _ in range(2)]
     try:
         # The response to the first request shows that the limit is already reached.

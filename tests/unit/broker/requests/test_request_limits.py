@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.requests.large_requests import LARGE_REQUESTS_BYTES_MAX
+from ottla.broker.dispatch import LARGE_REQUESTS_BYTES_MAX
 from ottla.broker.requests.request_limits import (
     DECODED_MULTIPLE,
     LIMITS_BY_API,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.requests.large_requests import LargeRequests
+from ottla.broker.dispatch import LargeRequests
 from ottla.broker.requests.request_limits import RequestLimits
 from ottla.broker.requests.time_slices import TimeSlices
 from ottla.wire.api_key import ApiKey

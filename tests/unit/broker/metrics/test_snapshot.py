@@ -1,6 +1,6 @@
 """Elections are counted on the controller that decided them."""
 
-from ottla.broker.metrics.elections import Elections
+from ottla.broker.metrics.snapshot import Elections
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import MetadataRecord
