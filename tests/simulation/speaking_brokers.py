@@ -14,7 +14,7 @@ from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.data.fetch_sessions import FetchSessions
 from ottla.broker.data.message_format_conversion import OldFormats
 from ottla.broker.data.preferred_replicas import PreferredReplicas
-from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handlers import (
     alter_configs,

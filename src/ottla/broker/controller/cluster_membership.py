@@ -1,22 +1,78 @@
 """A broker's part in a multi-broker cluster: as a client of the controller, and as controller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ottla.broker.controller.controlled_shutdown import ControlledShutdown
 from ottla.broker.controller.controller_client import NO_CONTROLLER, ActiveController
 from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.controller.metadata_log_client import ControllerMetadata
-from ottla.broker.controller.metadata_log_server import MetadataFetch
+from ottla.broker.controller.metadata_log_server import MetadataFetch, MetadataSnapshots
 from ottla.broker.controller.metadata_propagation import PropagationBarrier, Spread
-from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
 from ottla.broker.metadata_store.metadata_history import MetadataFeed
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
+from ottla.machines.controller.brokers import check_broker_epoch
+from ottla.machines.controller.machine import Controller
+from ottla.machines.decision import Decision
+from ottla.metadata.records import MetadataRecord
+
+
+class _Departure(NamedTuple):
+    broker_epoch: int
+    end_offset: int
+    """A broker that has applied the metadata up to this offset knows the new leaders."""
+
+
+class _Decided(NamedTuple):
+    end_offset: int
+    has_moved: bool
+    """Whether others lead by this very decision."""
+    others: list[int]
+    """The brokers that must learn of it."""
+
+
+class ControlledShutdown:
+    """Brokers that are about to stop: the controller lets others lead before they go.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(
+        self, broker_id: int, store: MetadataStore, fetched: Callable[[], Mapping[int, int]]
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._fetched = fetched
+        self._controlled_shutdown: dict[int, _Departure] = {}
+
+    async def grant(self, broker_id: int, broker_epoch: int) -> bool:
+        """Move a broker's leaderships; return whether all brokers know, so that it may stop.
+
+        ApiError STALE_BROKER_EPOCH, NOT_CONTROLLER.
+        """
+
+        def decide(controller: Controller) -> Decision[MetadataRecord, _Decided]:
+            check_broker_epoch(controller.image, broker_id, broker_epoch)
+            records = controller.shut_down_broker(broker_id).records
+            end_offset = controller.image.end_offset + len(records)
+            others = [
+                one.broker_id
+                for one in controller.image.brokers.values()
+                if one.is_active and one.broker_id not in {broker_id, self._broker_id}
+            ]
+            return Decision(records, _Decided(end_offset, bool(records), others))
+
+        decided = await self._store.execute(decide)
+        departure = self._controlled_shutdown.get(broker_id)
+        if departure is None or departure.broker_epoch != broker_epoch or decided.has_moved:
+            departure = _Departure(broker_epoch, decided.end_offset)
+            self._controlled_shutdown[broker_id] = departure
+        fetched = self._fetched()
+        return all(fetched.get(one, 0) >= departure.end_offset for one in decided.others)
 
 
 class Term(Protocol):

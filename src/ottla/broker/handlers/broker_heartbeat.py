@@ -7,7 +7,7 @@ heartbeats: a broker that does not want to shut down gets its registered state.
 
 from dataclasses import dataclass
 
-from ottla.broker.controller.controlled_shutdown import ControlledShutdown
+from ottla.broker.controller.cluster_membership import ControlledShutdown
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.brokers import check_broker_epoch

@@ -37,7 +37,7 @@ from ottla.broker.data.large_fetches import (
 )
 from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.data.preferred_replicas import PreferredReplicas
-from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.replication_quotas import LeaderThrottle

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.controller.metadata_snapshot_cache import MetadataSnapshots
+from ottla.broker.controller.metadata_log_server import MetadataSnapshots
 from ottla.broker.metadata_store.embedded.metadata_log import METADATA_PARTITION
 from ottla.broker.metadata_store.metadata_history import MetadataFeed
 from ottla.broker.requests.request_context import RequestContext

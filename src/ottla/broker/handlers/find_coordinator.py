@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic
-from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

@@ -32,7 +32,7 @@ from ottla.broker.data.batch_validation import (
     names_codec,
 )
 from ottla.broker.data.message_format_conversion import OldFormats
-from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed, in_doubt

@@ -15,7 +15,7 @@ from ottla.broker.metrics.exposition import labels
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.isr_changes import IsrChanges
-from ottla.broker.transport.close_reason import CloseReason
+from ottla.broker.transport.connection_limits import CloseReason
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
 from ottla.concurrency.yield_budget import YieldBudget

@@ -17,8 +17,7 @@ from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.coordinators.transaction_services import Transactions
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.data.message_format_conversion import OldFormats
-from ottla.broker.describing.leader_hints import CurrentLeaders
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import ClusterView, CurrentLeaders
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handlers import api_versions
 from ottla.broker.hosting.hosted_partitions import Partitions

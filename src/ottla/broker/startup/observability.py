@@ -15,7 +15,7 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.metrics.snapshot import CountedColdReads, Elections, Sources
 from ottla.broker.replication.replication_service import Replication
 from ottla.broker.startup.garbage_collection import GarbageCollection
-from ottla.broker.transport.close_reason import CloseReason
+from ottla.broker.transport.connection_limits import CloseReason
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
 from ottla.concurrency.first_of import first_of

@@ -21,9 +21,7 @@ from ottla.broker.data.fetch_sessions import FetchSessions
 from ottla.broker.data.message_format_conversion import OldFormats
 from ottla.broker.data.preferred_replicas import RACK_AWARE, PreferredReplicas
 from ottla.broker.describing.client_telemetry import ClientTelemetry, LoggingSink
-from ottla.broker.describing.leader_hints import CurrentLeaders
-from ottla.broker.describing.metadata_response_cache import DescribedTopics
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import ClusterView, CurrentLeaders
 from ottla.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -88,6 +86,7 @@ from ottla.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from ottla.broker.handlers.metadata import DescribedTopics
 from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, UnsupportedHandler
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.partition_log_dirs import PartitionFolders

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.request_limits import counted_bytes, frame_bytes_max_of
-from ottla.broker.transport.close_reason import CloseReason
+from ottla.broker.transport.connection_limits import CloseReason
 from ottla.broker.transport.pipelined_requests import InFlight, Request
 from ottla.broker.transport.response_writer import Outgoing, Progress
 from ottla.broker.transport.shared import Shared, log_invalid

@@ -1,7 +1,8 @@
-"""The limits of a peer. No peer is trusted, and every limit has a name."""
+"""The limits of a peer, and the reasons to close its connection. No peer is trusted."""
 
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Self
 
 from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
@@ -86,3 +87,21 @@ class ConnectionLimits:
 
 def _or_no_limit(limit: int) -> int:
     return sys.maxsize if limit < 0 else limit
+
+
+class CloseReason(StrEnum):
+    """Why a connection ended, or was not let in."""
+
+    PEER_CLOSED = "peer-closed"
+    INVALID_FRAME = "invalid-frame"
+    """A length out of bounds, or a request that the protocol does not know."""
+    REQUEST_FAILED = "request-failed"
+    """A bug in the request's handling; it is logged."""
+    SEND_FAILED = "send-failed"
+    """The response could not be read from the disk; the log has the reason."""
+    SLOW_FRAME = "slow-frame"
+    STALLED = "stalled"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    TOO_MANY_CONNECTIONS = "too-many-connections"
+    TOO_MANY_FROM_ADDRESS = "too-many-from-address"

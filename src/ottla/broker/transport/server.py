@@ -10,9 +10,8 @@ from typing import Final
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.request_context import Introduction
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.broker.transport.close_reason import CloseReason
 from ottla.broker.transport.connection import Connection
-from ottla.broker.transport.connection_limits import ConnectionLimits
+from ottla.broker.transport.connection_limits import CloseReason, ConnectionLimits
 from ottla.broker.transport.listeners import listening_sockets, port_of
 from ottla.broker.transport.request_memory_limit import RequestMemory
 from ottla.broker.transport.response_writer import ColdReads

@@ -1,7 +1,6 @@
 """Cluster metadata from a broker that may no longer belong to the cluster."""
 
-from ottla.broker.describing.leader_hints import UNKNOWN_LEADER, CurrentLeaders
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import UNKNOWN_LEADER, ClusterView, CurrentLeaders
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla.model.error_code import ErrorCode

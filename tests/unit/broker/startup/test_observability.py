@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.startup.observability import REFUSALS_TOLD_EACH_MS, Notices
-from ottla.broker.transport.close_reason import CloseReason
+from ottla.broker.transport.connection_limits import CloseReason
 from ottla.runtime.disk import KernelDisk
 from ottla.storage.log_dirs.log_dirs import LogDirs
 
