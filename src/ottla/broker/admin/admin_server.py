@@ -15,8 +15,7 @@ from ottla.broker.admin.health import Health
 from ottla.broker.metrics.snapshot import Sources
 from ottla.broker.transport.listeners import cannot_listen, port_of
 from ottla.environment.clock import Clock
-from ottla.model.settings.admin_listener import AdminListener
-from ottla.model.settings.listeners import Listener
+from ottla.model.settings.listeners import AdminListener, Listener
 from ottla.runtime.network import KernelListener, KernelNetwork
 
 LONG_START_SECONDS: Final = 0.5

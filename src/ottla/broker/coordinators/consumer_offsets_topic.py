@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from ottla.model.internal_topic_partition import partition_of_name
-from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
+from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC, partition_of_name
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 

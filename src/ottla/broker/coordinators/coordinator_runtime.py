@@ -29,7 +29,7 @@ from ottla.metadata.records import MetadataRecord, RemoveTopicRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.internal_topic_partition import partition_of_name
+from ottla.model.topic_names import partition_of_name
 from ottla.replication.partition import Partition
 from ottla.wire.messages.create_topics import CreatableTopic
 

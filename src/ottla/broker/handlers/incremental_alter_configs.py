@@ -15,8 +15,7 @@ from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings.config_operation import ConfigOperation
-from ottla.model.settings.settings import nearest_to, shown
+from ottla.model.settings.settings import ConfigOperation, nearest_to, shown
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -10,7 +10,7 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import check
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings.config_operation import ConfigOperation
+from ottla.model.settings.settings import ConfigOperation
 from ottla.wire.messages import alter_configs, list_config_resources
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,

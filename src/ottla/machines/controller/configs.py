@@ -27,9 +27,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
-from ottla.model.settings.config_operation import ConfigOperation
 from ottla.model.settings.group_config import GROUP_SETTINGS, GroupConfig
-from ottla.model.settings.settings import Setting, SettingType, shown
+from ottla.model.settings.settings import ConfigOperation, Setting, SettingType, shown
 from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 

@@ -9,17 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ottla.model.settings.admin_listener import (
-    ADMIN_LISTENER,
-    DEFAULT_ADMIN_LISTENER,
-    AdminListener,
-)
 from ottla.model.settings.listeners import (
+    ADMIN_LISTENER,
     ADVERTISED_LISTENERS,
+    DEFAULT_ADMIN_LISTENER,
     LISTENER_NAME,
     LISTENER_NAMES,
     LISTENER_PROTOCOLS,
     LISTENERS,
+    AdminListener,
     Listener,
     ListenerProtocol,
     SecurityProtocol,

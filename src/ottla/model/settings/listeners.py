@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -15,6 +16,8 @@ _LISTENER = re.compile(
 )
 _PROTOCOL = re.compile(rf"({_NAME}):([A-Za-z_]+)")
 _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
+
+_PLACE = re.compile(r"(?:\[([0-9A-Za-z%._:-]*)\]|([0-9A-Za-z%._-]*)):([0-9]{1,5})")
 
 
 class SecurityProtocol(StrEnum):
@@ -136,3 +139,30 @@ LISTENER_PROTOCOLS: Final = Kind(
 )
 LISTENER_NAME: Final = Kind(SettingType.STRING, "the name of a listener", _name)
 LISTENER_NAMES: Final = Kind(SettingType.LIST, "a list of names of listeners", _names)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminListener:
+    """The HTTP listener for metrics, health and log levels; hosts and ports are as in Listener."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+DEFAULT_ADMIN_LISTENER: Final = AdminListener("127.0.0.1", 9644)
+
+
+def _read(text: str) -> AdminListener | None:
+    if not text:
+        return None
+    match = _PLACE.fullmatch(text)
+    if match is None or int(match[3]) > PORT_MAX:
+        raise ValueError(text)
+    return AdminListener(match[1] or match[2] or "", int(match[3]))
+
+
+ADMIN_LISTENER: Final = Kind(SettingType.STRING, "HOST:PORT, or empty", _read)

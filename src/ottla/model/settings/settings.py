@@ -64,6 +64,15 @@ class InvalidSettingsError(ApiError):
         self.problems = tuple(problems)
 
 
+class ConfigOperation(IntEnum):
+    """The operations of IncrementalAlterConfigs, by the protocol's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """The values that a setting takes: their type, their description, and their parser.

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.broker.admin import application
 from ottla.broker.admin.admin_server import AdminServer
-from ottla.model.settings.admin_listener import AdminListener
+from ottla.model.settings.listeners import AdminListener
 from ottla.runtime.clock import SystemClock
 
 HOST = "127.0.0.1"

@@ -13,7 +13,7 @@ from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
-from ottla.model.settings.config_operation import ConfigOperation
+from ottla.model.settings.settings import ConfigOperation
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.create_partitions import CreatePartitionsTopic

@@ -12,7 +12,7 @@ from ottla.machines.controller.machine import Controller
 from ottla.metadata.image import EVERY_BROKER, ResourceType
 from ottla.metadata.records import NO_LEADER, ConfigRecord
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings.config_operation import ConfigOperation
+from ottla.model.settings.settings import ConfigOperation
 from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 from tests.metadata_building import add_topics, controller_of, new_topic, one_broker, run

@@ -1,17 +1,19 @@
 import pytest
 
+from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import (
     ADVERTISED_LISTENERS,
     LISTENER_NAME,
     LISTENER_NAMES,
     LISTENER_PROTOCOLS,
     LISTENERS,
+    AdminListener,
     Listener,
     ListenerProtocol,
     SecurityProtocol,
     advertised_listeners,
 )
-from ottla.model.settings.settings import Kind, text_of
+from ottla.model.settings.settings import InvalidSettingsError, Kind, text_of
 
 
 @pytest.mark.parametrize(
@@ -126,3 +128,28 @@ def test_a_listener_that_was_left_out_is_told_as_it_is() -> None:
 
 def test_what_was_set_without_a_host_or_a_port_is_completed() -> None:
     assert told("A://127.0.0.1:0", "A://:0") == "A://my-host:40001"
+
+
+def parsed(text: str) -> AdminListener | None:
+    return BrokerConfig.parse({"ottla.admin.listener": text}).ottla_admin_listener
+
+
+@pytest.mark.parametrize(
+    ("text", "listener"),
+    [
+        ("", None),
+        ("127.0.0.1:9644", AdminListener("127.0.0.1", 9644)),
+        (":0", AdminListener("", 0)),
+        ("[::1]:65535", AdminListener("::1", 65535)),
+        ("broker-1.example.com:80", AdminListener("broker-1.example.com", 80)),
+    ],
+)
+def test_a_place_is_read_and_written_as_it_was(text: str, listener: AdminListener | None) -> None:
+    assert parsed(text) == listener
+    assert listener is None or str(listener) == text
+
+
+@pytest.mark.parametrize("text", ["9644", "localhost", "localhost:", ":65536", "::1:9644", "a b:1"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSettingsError, match="it must be HOST:PORT, or empty"):
+        parsed(text)

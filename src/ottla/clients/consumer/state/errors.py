@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from ottla.model.api_error import ApiError
+from ottla.model.api_error import ApiError, PortableError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.model.picklable_error import PortableError
 
 
 class ConsumerError(PortableError):
