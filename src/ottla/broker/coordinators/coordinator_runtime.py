@@ -1,7 +1,7 @@
 """Runs one state machine per partition of an internal topic: the common part of coordinators.
 
-A decision is appended and replayed at once, so that the next one sees it; nothing suspends in
-between. Machines have deadlines; here they become timers.
+`decision_runtime.py` has the steps of a decision. A decision is committed when all in-sync replicas
+have it, and it is flushed if that is due. Machines have deadlines; here they become timers.
 
 This broker runs the machines of the partitions that it leads. When it becomes the leader of one,
 the log is loaded, one partition after the other and in time slices; early requests get
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.controller.topic_creation import TopicCreation
+from ottla.broker.decision_runtime import DecisionLog, DecisionRuntime
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed
@@ -50,6 +51,7 @@ _TOLD_BY_CODE: Final = {
 _log = logging.getLogger(__name__)
 
 
+E = TypeVar("E")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -92,7 +94,55 @@ class _Timer(NamedTuple):
     handle: asyncio.TimerHandle
 
 
-class CoordinatedTopic(ABC, Generic[M, R]):
+class PartitionDecisions(ABC, Generic[R, E]):
+    """The decisions of one machine, in a partition that this broker leads in one epoch."""
+
+    def __init__(self, world: CoordinatorWorld, partition: Partition, commit_ms_max: int) -> None:
+        self.partition = partition
+        self._world = world
+        self._leader_epoch = partition.leader_epoch
+        self._commit_ms_max = commit_ms_max
+
+    @abstractmethod
+    def _take(self, records: tuple[R, ...]) -> E | None:
+        """Append records, then replay them. ApiError, and nothing is replayed."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last decision."""
+        return self.partition.log.end_offset
+
+    def write(self, records: tuple[R, ...]) -> E | None:
+        """Append and replay; ApiError, in the words of coordinators, if that is not possible."""
+        if not records:
+            return None
+        try:
+            self.partition.check_enough_in_sync()
+            return self._take(records)
+        except ApiError as error:
+            raise _told(error) from error
+
+    def is_committed(self, end_offset: int) -> bool:  # noqa: ARG002 - of all that is in the log
+        """Whether no replica has to be waited for, and no disk."""
+        partition = self.partition
+        return partition.is_alone and not partition.log.needs_flush(self._world.clock.now_ms())
+
+    async def committed(self, end_offset: int) -> None:
+        """Wait for the replicas, and for the disk if a flush is due."""
+        partition, world = self.partition, self._world
+        decided = Awaited(partition, end_offset, self._leader_epoch)
+        if await world.flushing.flush_where_due([partition]):
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
+        if not partition.is_alone:
+            deadline_ms = world.clock.monotonic_ms() + self._commit_ms_max
+            (error,) = await committed(
+                world.notifier, [decided], deadline_ms, world.has_valid_lease
+            )
+            if error is not None:
+                raise _told(error)
+
+
+class CoordinatedTopic(ABC, Generic[M, R, E]):
     """Finds the machine of a name, lets it decide, and writes its decisions."""
 
     def __init__(self, world: CoordinatorWorld, topic: CreatableTopic, commit_ms_max: int) -> None:
@@ -105,7 +155,7 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self._commit_ms_max = commit_ms_max
         self._image = world.creation.store.image
         self._partition_count = 0
-        self._machines: dict[int, M] = {}
+        self._runtimes: dict[int, DecisionRuntime[M, R, E]] = {}
         self._epochs: dict[int, int] = {}
         """The leader epoch in which each partition is led here, loaded or about to be."""
         self._loading: dict[int, None] = {}
@@ -124,15 +174,17 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         """Replay a partition's log into its machine, in time slices."""
 
     @abstractmethod
-    def _write(self, partition: Partition, machine: M, records: tuple[R, ...]) -> None:
-        """Append the records of a decision, then replay them. ApiError, and nothing is replayed."""
+    def _new_runtime(
+        self, index: int, partition: Partition, machine: M
+    ) -> DecisionRuntime[M, R, E]:
+        """Create the runtime of a loaded machine."""
 
     @abstractmethod
-    def _on_decided(self, index: int, machine: M, records: tuple[R, ...]) -> None:
-        """Act on a decision, by time or by request, that was just replayed."""
+    def _on_decided(self, machine: M) -> None:
+        """Act on the soft state after a decision, by time or by request."""
 
     @abstractmethod
-    async def _on_loaded(self, index: int, machine: M) -> None:
+    async def _on_loaded(self, index: int, runtime: DecisionRuntime[M, R, E]) -> None:
         """Complete the start of a machine."""
 
     @abstractmethod
@@ -148,7 +200,12 @@ class CoordinatedTopic(ABC, Generic[M, R]):
     @property
     def machines(self) -> list[M]:
         """The machines of all loaded partitions, read-only."""
-        return list(self._machines.values())
+        return [runtime.machine for runtime in self._runtimes.values()]
+
+    def machine_of(self, index: int) -> M | None:
+        """Return the machine of a partition, read-only; None unless it is loaded."""
+        runtime = self._runtimes.get(index)
+        return None if runtime is None else runtime.machine
 
     def moment(self) -> Moment:
         """Return now, on both clocks."""
@@ -204,13 +261,14 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     async def settle(self, name: str) -> None:
         """Return when a machine's decisions are on all in-sync replicas, and flushed if due."""
-        await self._settle(self.index_of(name))
+        await self._runtime(self.index_of(name)).committed()
 
     async def settle_for_reader(self, name: str) -> None:
         """Return when a machine's state cannot be lost: another coordinator would have it, too."""
-        partition = self._partition(self.index_of(name))
+        index = self.index_of(name)
+        partition = self._partitions.get(TopicPartition(self.topic, index))
         if partition.high_watermark < partition.log.end_offset:
-            await self.settle(name)
+            await self._runtime(index).committed()
 
     def execute_on_all(self, decide: Callable[[M], Decision[R, T]]) -> list[T]:
         """Let the machines of all partitions led here decide."""
@@ -234,46 +292,24 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         self,
         index: int,
         decide: Callable[[M], Decision[R, T]],
-        write: Callable[[Partition, M, tuple[R, ...]], None] | None = None,
+        log: DecisionLog[R, E] | None = None,
     ) -> T:
-        partition = self._led(index)
-        machine = self._machine(index)
-        decision = decide(machine)
-        if decision.records:
-            try:
-                partition.check_enough_in_sync()
-                (write or self._write)(partition, machine, decision.records)
-            except ApiError as error:
-                self._arm(index, machine, _EXPIRE_AGAIN_MS)
-                raise _told(error) from error
-        self._on_decided(index, machine, decision.records)
-        self._arm(index, machine)
-        return decision.response
+        self._led(index)
+        runtime = self._runtime(index)
+        try:
+            response = runtime.decide(decide, log)
+        except ApiError:
+            self._arm(index, runtime.machine, _EXPIRE_AGAIN_MS)
+            raise
+        self._on_decided(runtime.machine)
+        self._arm(index, runtime.machine)
+        return response
 
-    def _is_settled(self, index: int) -> bool:
-        """Return whether nothing that was decided has to be waited for."""
-        partition = self._partition(index)
-        return partition.is_alone and not partition.log.needs_flush(self._clock.now_ms())
-
-    async def _settle(self, index: int) -> None:
-        if self._is_settled(index):
-            return
-        partition = self._partition(index)
-        decided = Awaited(partition, partition.log.end_offset, partition.leader_epoch)
-        if await self._world.flushing.flush_where_due([partition]):
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
-        if not partition.is_alone:
-            deadline_ms = self._clock.monotonic_ms() + self._commit_ms_max
-            has_valid_lease = self._world.has_valid_lease
-            (error,) = await committed(self._notifier, [decided], deadline_ms, has_valid_lease)
-            if error is not None:
-                raise _told(error)
-
-    def _machine(self, index: int) -> M:
-        """Return the machine of a partition that is led here."""
-        machine = self._machines.get(index)
-        if machine is not None:
-            return machine
+    def _runtime(self, index: int) -> DecisionRuntime[M, R, E]:
+        """Return the runtime of a loaded partition."""
+        runtime = self._runtimes.get(index)
+        if runtime is not None:
+            return runtime
         if index in self._loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "its log is being loaded")
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its log could not be loaded")
@@ -288,9 +324,6 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         ):
             raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker is its coordinator")
         return partition
-
-    def _partition(self, index: int) -> Partition:
-        return self._partitions.get(TopicPartition(self.topic, index))
 
     # -- loading and dropping -------------------------------------------------------------------
 
@@ -308,13 +341,14 @@ class CoordinatedTopic(ABC, Generic[M, R]):
 
     async def _load(self, index: int, epoch: int) -> None:
         machine = self._new_machine(epoch)
-        await self._load_machine(self._partition(index), machine)
+        partition = self._partitions.get(TopicPartition(self.topic, index))
+        await self._load_machine(partition, machine)
         if self._epochs.get(index) != epoch:
             return
         machine.start(self.moment())
-        self._machines[index] = machine
+        runtime = self._runtimes[index] = self._new_runtime(index, partition, machine)
         self._arm(index, machine)
-        await self._on_loaded(index, machine)
+        await self._on_loaded(index, runtime)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
@@ -337,9 +371,10 @@ class CoordinatedTopic(ABC, Generic[M, R]):
         timer = self._timers.pop(index, None)
         if timer is not None:
             timer.handle.cancel()
-        machine = self._machines.pop(index, None)
-        if machine is not None:
-            self._on_dropped(index, machine)
+        runtime = self._runtimes.pop(index, None)
+        if runtime is not None:
+            runtime.close()
+            self._on_dropped(index, runtime.machine)
 
     # -- deadlines ------------------------------------------------------------------------------
 

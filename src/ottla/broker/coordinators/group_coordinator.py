@@ -5,7 +5,7 @@ How machines are run is in `coordinator_runtime.py`. Requests that wait for othe
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Final, TypeVar
 
@@ -15,8 +15,12 @@ from ottla.broker.coordinators.coordinator_log import (
     CoordinatorLog,
     OffsetsTransaction,
 )
-from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic, CoordinatorWorld
-from ottla.broker.coordinators.group_log_messages import tell_rebalances
+from ottla.broker.coordinators.coordinator_runtime import (
+    CoordinatedTopic,
+    CoordinatorWorld,
+    PartitionDecisions,
+)
+from ottla.broker.decision_runtime import DecisionRuntime
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.machines.decision import Decision
 from ottla.machines.groups.group_memory import GroupMemory
@@ -28,13 +32,38 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
+from ottla.wire.coordinator_records.classic_group import GroupMetadataKey, GroupMetadataValue
 
 T = TypeVar("T")
 _WAIT_MS: Final = 600_000
 _log = logging.getLogger(__name__)
 
 
-class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
+class _GroupDecisions(PartitionDecisions[GroupRecord, None]):
+    """The decisions of one partition's groups, perhaps in a transaction."""
+
+    def __init__(
+        self,
+        world: CoordinatorWorld,
+        partition: Partition,
+        commit_ms_max: int,
+        log: CoordinatorLog,
+        machine: GroupMachine,
+        transaction: OffsetsTransaction = NO_TRANSACTION,
+    ) -> None:
+        super().__init__(world, partition, commit_ms_max)
+        self._log = log
+        self._machine = machine
+        self._transaction = transaction
+
+    def _take(self, records: tuple[GroupRecord, ...]) -> None:
+        self._log.append(self.partition, records, self._transaction)
+        for record in records:
+            self._machine.replay(record.key, record.value, self._transaction.producer_id)
+        _log_rebalances(records)
+
+
+class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord, None]):
     """The coordinator of groups. Belongs to one event loop."""
 
     def __init__(
@@ -57,26 +86,23 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         decide: Callable[[GroupMachine], Decision[GroupRecord, T]],
     ) -> T:
         """Run a decision that counts once its transaction has committed."""
-
-        def write(
-            partition: Partition, machine: GroupMachine, records: tuple[GroupRecord, ...]
-        ) -> None:
-            self._write_in(transaction, partition, machine, records)
-
-        return self._execute(self.index_of(group_id), decide, write)
+        index = self.index_of(group_id)
+        partition = self._led(index)
+        log = self._decisions(partition, self._runtime(index).machine, transaction)
+        return self._execute(index, decide, log)
 
     def partition_of(self, group_id: str) -> Partition:
         """Return the partition that keeps a group; ApiError unless it can be written to now."""
         index = self.index_of(group_id)
         partition = self._led(index)
-        self._machine(index)
+        self._runtime(index)
         return partition
 
     def check_ready(self, name: TopicPartition) -> None:
         """Raise ApiError NOT_LEADER_OR_FOLLOWER unless the groups of a partition are loaded."""
         try:
             self._led(name.partition)
-            self._machine(name.partition)
+            self._runtime(name.partition)
         except ApiError as error:
             # Coordinators of transactions know no other word for: come again.
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.detail) from error
@@ -91,7 +117,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
         offset: int,  # noqa: ARG002 - other runtimes need it
     ) -> None:
         """Commit the offsets of a transaction, or drop them."""
-        self._machines[name.partition].end_transaction(producer_id, is_commit=is_commit)
+        self._runtimes[name.partition].machine.end_transaction(producer_id, is_commit=is_commit)
 
     async def execute_waiting(
         self,
@@ -117,32 +143,33 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
     async def _load_machine(self, partition: Partition, machine: GroupMachine) -> None:
         await self._log.load(partition, machine.replay)
 
-    def _write(
-        self, partition: Partition, machine: GroupMachine, records: tuple[GroupRecord, ...]
-    ) -> None:
-        self._write_in(NO_TRANSACTION, partition, machine, records)
-
-    def _write_in(
+    def _new_runtime(
         self,
-        transaction: OffsetsTransaction,
+        _index: int,
         partition: Partition,
         machine: GroupMachine,
-        records: tuple[GroupRecord, ...],
-    ) -> None:
-        self._log.append(partition, records, transaction)
-        for record in records:
-            machine.replay(record.key, record.value, transaction.producer_id)
+    ) -> DecisionRuntime[GroupMachine, GroupRecord, None]:
+        return DecisionRuntime(machine, self._decisions(partition, machine), _publish_nothing)
 
-    def _on_decided(
-        self, _index: int, machine: GroupMachine, records: tuple[GroupRecord, ...]
-    ) -> None:
-        if records:
-            tell_rebalances(records)
+    def _decisions(
+        self,
+        partition: Partition,
+        machine: GroupMachine,
+        transaction: OffsetsTransaction = NO_TRANSACTION,
+    ) -> _GroupDecisions:
+        return _GroupDecisions(
+            self._world, partition, self._commit_ms_max, self._log, machine, transaction
+        )
+
+    def _on_decided(self, machine: GroupMachine) -> None:
+        # At once, committed or not: JoinGroup and SyncGroup wait for members, not for the log.
         self._notify(machine.take_notified())
 
-    async def _on_loaded(self, index: int, machine: GroupMachine) -> None:
+    async def _on_loaded(
+        self, index: int, runtime: DecisionRuntime[GroupMachine, GroupRecord, None]
+    ) -> None:
         # Topics that were deleted while no coordinator could delete their offsets.
-        gone = [topic for topic in machine.topics() if topic not in self._image.topics]
+        gone = [topic for topic in runtime.machine.topics() if topic not in self._image.topics]
         await self._forget(gone, [index])
 
     def _on_dropped(self, _index: int, machine: GroupMachine) -> None:
@@ -156,12 +183,12 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord]):
     # -- offsets in deleted topics --------------------------------------------------------------
 
     def _on_topic_removed(self, topic: str) -> None:
-        self._begin(self._forget([topic], list(self._machines)))
+        self._begin(self._forget([topic], list(self._runtimes)))
 
     async def _forget(self, topics: Sequence[str], indexes: Sequence[int]) -> None:
         budget = YieldBudget(self._clock)
         for index, topic in product(indexes, topics):
-            while index in self._machines and self._forget_some(index, topic):
+            while index in self._runtimes and self._forget_some(index, topic):
                 if budget.is_spent:
                     await budget.yield_now()
 
@@ -179,6 +206,23 @@ def _asking_again(
     ask_again: Callable[[GroupMachine, NotYet], Decision[GroupRecord, T]], waiting: NotYet
 ) -> Callable[[GroupMachine], Decision[GroupRecord, T]]:
     return lambda machine: ask_again(machine, waiting)
+
+
+def _publish_nothing(_: None) -> None:
+    """Do nothing: what a group decides shows in responses only."""
+
+
+def _log_rebalances(records: Iterable[GroupRecord]) -> None:
+    """Log the new generation of each group in these records."""
+    for key, value, _ in records:
+        if isinstance(key, GroupMetadataKey) and isinstance(value, GroupMetadataValue):
+            _log.info(
+                "group %s is in generation %d with %d members",
+                key.group,
+                value.generation,
+                len(value.members),
+                extra={"group": key.group},
+            )
 
 
 def _key(group_id: str) -> tuple[str, str]:

@@ -11,13 +11,19 @@ believes to be open.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
-from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic, CoordinatorWorld
+from ottla.broker.coordinators.coordinator_runtime import (
+    CoordinatedTopic,
+    CoordinatorWorld,
+    PartitionDecisions,
+)
 from ottla.broker.coordinators.marker_sender import TransactionMarkers
 from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
+from ottla.broker.decision_runtime import DecisionRuntime
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.machines.controller.machine import TRANSACTION_VERSION_FEATURE
 from ottla.machines.decision import Decision
@@ -55,7 +61,32 @@ class _TransactionEnd(NamedTuple):
     transactional_id: str
 
 
-class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRecord]):
+_Owed = tuple[OwedMarkers, ...]
+_Runtime = DecisionRuntime[TransactionMachine, TransactionRecord, _Owed]
+
+
+class _TransactionDecisions(PartitionDecisions[TransactionRecord, _Owed]):
+    """The decisions of one partition's transactions; their effects are owed markers."""
+
+    def __init__(
+        self,
+        world: CoordinatorWorld,
+        partition: Partition,
+        log: CoordinatorLog,
+        machine: TransactionMachine,
+    ) -> None:
+        super().__init__(world, partition, COMMIT_MS_MAX)
+        self._log = log
+        self._machine = machine
+
+    def _take(self, records: tuple[TransactionRecord, ...]) -> _Owed | None:
+        self._log.append(self.partition, records)
+        for record in records:
+            self._machine.take(record)
+        return self._machine.take_markers() or None
+
+
+class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRecord, _Owed]):
     """The coordinator of transactions. Belongs to one event loop."""
 
     def __init__(
@@ -84,8 +115,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         """
         index = self.index_of(transactional_id)
         response = self._execute(index, decide)
-        if not self._is_settled(index):
-            await self._settle(index)
+        await self._runtime(index).committed()
         return response
 
     async def answer_with_id(self, transactional_id: str, decide: DecideWithId[T]) -> T:
@@ -125,7 +155,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     def on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         """Follow the cluster, which may also have another version of transactions."""
         super().on_change(image, records)
-        for machine in self._machines.values():
+        for machine in self.machines:
             machine.use_level(_level(image))
 
     # -- the coordinator's hooks ----------------------------------------------------------------
@@ -146,25 +176,21 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
         await self._log.load(partition, replay)
 
-    def _write(
-        self,
-        partition: Partition,
-        machine: TransactionMachine,
-        records: tuple[TransactionRecord, ...],
-    ) -> None:
-        self._log.append(partition, records)
-        for record in records:
-            machine.take(record)
+    def _new_runtime(
+        self, index: int, partition: Partition, machine: TransactionMachine
+    ) -> _Runtime:
+        decisions = _TransactionDecisions(self._world, partition, self._log, machine)
+        owe = partial(self._owe, index, machine)
+        return DecisionRuntime(machine, decisions, owe, partial(self._on_uncommitted, index))
 
-    def _on_decided(
-        self, index: int, machine: TransactionMachine, records: tuple[TransactionRecord, ...]
-    ) -> None:
-        if records:
-            self._owe(index, machine)
+    def _on_decided(self, machine: TransactionMachine) -> None:
+        """Do nothing: no request waits for soft state."""
 
-    async def _on_loaded(self, index: int, machine: TransactionMachine) -> None:
-        machine.use_level(_level(self._image))
-        self._owe(index, machine)
+    async def _on_loaded(self, _index: int, runtime: _Runtime) -> None:
+        runtime.machine.use_level(_level(self._image))
+        owed = runtime.machine.take_markers()
+        if owed:
+            runtime.publish_once_committed(owed)
 
     def _on_dropped(self, index: int, _machine: TransactionMachine) -> None:
         self._markers.forget(index)
@@ -174,30 +200,23 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
 
     # -- markers --------------------------------------------------------------------------------
 
-    def _owe(self, index: int, machine: TransactionMachine) -> None:
-        """Send markers when the ends of their transactions are committed."""
-        owed = machine.take_markers()
-        if len(owed) == 1 and self._is_settled(index):
+    def _owe(self, index: int, machine: TransactionMachine, owed: _Owed) -> None:
+        """Send the markers of transactions with a committed end."""
+        if len(owed) == 1:
             # After the response: its receiver works meanwhile.
             asyncio.get_running_loop().call_soon(self._send, index, machine, *owed)
-        elif owed:
-            self._begin(self._send_when_settled(index, machine, owed))
+        else:
+            self._begin(self._send_all(index, machine, owed))
 
-    async def _send_when_settled(
-        self, index: int, machine: TransactionMachine, owed: Sequence[OwedMarkers]
-    ) -> None:
-        while self._runs(index, machine):
-            try:
-                await self._settle(index)
-            except ApiError as error:
-                _log.info("%s-%d: markers have to wait: %s", self.topic, index, error)
-                await self._pause()
-                continue
-            budget = YieldBudget(self._clock)
-            for each in owed:
-                self._send(index, machine, each)
-                await budget.yield_if_spent()
-            return
+    async def _on_uncommitted(self, index: int, error: ApiError) -> bool:
+        _log.info("%s-%d: markers have to wait: %s", self.topic, index, error)
+        return await self._pause()
+
+    async def _send_all(self, index: int, machine: TransactionMachine, owed: _Owed) -> None:
+        budget = YieldBudget(self._clock)
+        for each in owed:
+            self._send(index, machine, each)
+            await budget.yield_if_spent()
 
     def _send(self, index: int, machine: TransactionMachine, owed: OwedMarkers) -> None:
         if self._runs(index, machine):
@@ -245,18 +264,20 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
     def _is_ending(self, transactional_id: str) -> bool:
         if not self._partition_count:
             return False
-        machine = self._machines.get(self.index_of(transactional_id))
+        machine = self.machine_of(self.index_of(transactional_id))
         transaction = None if machine is None else machine.transaction(transactional_id)
         return transaction is not None and transaction.state in PREPARED
 
     def _runs(self, index: int, machine: TransactionMachine) -> bool:
         """Return whether a machine is still its partition's; False when the broker stops."""
-        return self._machines.get(index) is machine and not self._notifier.is_closed
+        return self.machine_of(index) is machine and not self._notifier.is_closed
 
-    async def _pause(self) -> None:
+    async def _pause(self) -> bool:
+        """Wait before something is tried again; False if the broker stops."""
         # A key that is never notified: only the stop of the broker ends the wait early.
         deadline_ms = self._clock.monotonic_ms() + AGAIN_MS
         await self._notifier.wait_any((), deadline_ms)
+        return not self._notifier.is_closed
 
 
 def _with(

@@ -32,7 +32,7 @@ class FindCoordinatorHandler:
     """Answers FindCoordinator."""
 
     leaders: CurrentLeaders
-    coordinators: Mapping[int, CoordinatedTopic[Any, Any]]
+    coordinators: Mapping[int, CoordinatedTopic[Any, Any, Any]]
     """By type of key."""
 
     async def handle(
@@ -64,7 +64,7 @@ class FindCoordinatorHandler:
         return [self._find(key, coordinator, listener) for key in keys]
 
     def _find(
-        self, key: str, coordinator: CoordinatedTopic[Any, Any], listener: str
+        self, key: str, coordinator: CoordinatedTopic[Any, Any, Any], listener: str
     ) -> Coordinator:
         try:
             name = TopicPartition(coordinator.topic, coordinator.index_of(key))

@@ -3,16 +3,26 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from ottla.broker.metadata_store.embedded.store import OnChange, Prepare
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
+OnChange = Callable[[ClusterImage, Sequence[MetadataRecord]], None]
+"""Told of each decision once it is durable: the new image, and the records that led to it."""
+Prepare = Callable[[ClusterImage, Sequence[MetadataRecord]], Awaitable[None]]
+"""Slow work for a durable decision, before it is published."""
 _log = logging.getLogger(__name__)
+
+
+class PublishedChange(NamedTuple):
+    """A decision of the controller: the next image, and the records that lead to it."""
+
+    image: ClusterImage
+    records: tuple[MetadataRecord, ...]
 
 
 class _Unpublished(NamedTuple):
@@ -62,11 +72,15 @@ class ImagePublisher:
             self._publishing = asyncio.ensure_future(self._publish_all())
         return outcome
 
+    def check(self) -> None:
+        """Raise ApiError if something could not be published."""
+        if self._failure is not None:
+            raise ApiError(self._failure.code, self._failure.detail)
+
     async def wait_for_failure(self) -> None:
         """Wait until something could not be published, and raise the ApiError that says why."""
         await self._has_failed.wait()
-        assert self._failure is not None
-        raise ApiError(self._failure.code, self._failure.detail)
+        self.check()
 
     async def close(self) -> None:
         """Wait until all that has its place is published."""

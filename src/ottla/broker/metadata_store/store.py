@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from ottla.broker.metadata_store.embedded.store import OnChange, Prepare
+from ottla.broker.metadata_store.image_publisher import OnChange, Prepare
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage

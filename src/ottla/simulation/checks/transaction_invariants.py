@@ -193,7 +193,7 @@ class TransactionRules:
         if partition.in_sync is None or broker is None or broker._transactions is None:  # noqa: SLF001
             return
         coordinator = broker._transactions.coordinator  # noqa: SLF001 - only checks need it
-        runs = coordinator._machines.get(partition.name.partition)  # noqa: SLF001
+        runs = coordinator.machine_of(partition.name.partition)
         if runs is None or runs.coordinator_epoch != partition.leader_epoch:
             return
         for transactional_id in touched:

@@ -76,6 +76,11 @@ class MetadataLog:
         return self._log.end_offset
 
     @property
+    def durable_offset(self) -> int:
+        """The offset up to which all records are synced."""
+        return self._log.recovery_point
+
+    @property
     def is_offline(self) -> bool:
         """Whether the disk has failed, so that only a restart can help."""
         return self._log.is_offline

@@ -1,30 +1,35 @@
 """The metadata store of a single broker: its own controller, and a log on its own disk.
 
-    execute --> decide --> append --> [ fsync, prepare ] --> publish the image --> respond
-                  |          |              |                       |
-            one at a time, each sees        |                 listeners, before the response
-            all earlier decisions           |
-                                        on threads: when a client sees a topic, its
-                                        logs exist
+    decide --> replay, append --> [ fsync ] --> [ prepare ] --> publish the image --> respond
+                                      |             |                   |
+                                  on a thread   on threads: when     listeners, before
+                                                a client sees a      the response
+                                                topic, its logs
+                                                exist
 
-Decisions continue while earlier ones wait for the disk, so that one fsync covers all of them. A
-decision is visible to later decisions at once, and to all other code when it is durable: the
-controller's image is ahead of the published image.
+`decision_runtime.py` has the order of these steps. The controller's image is ahead of the published
+one.
 """
 
 import asyncio
 import logging
 import posixpath
 import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, Self, TypeVar
 
+from ottla.broker.decision_runtime import DecisionRuntime, Outcome
 from ottla.broker.metadata_store.embedded.metadata_log import (
     METADATA_PARTITION,
     DamagedMetadataError,
     MetadataLog,
+)
+from ottla.broker.metadata_store.image_publisher import (
+    ImagePublisher,
+    OnChange,
+    Prepare,
+    PublishedChange,
 )
 from ottla.broker.metadata_store.meta_properties import (
     Identity,
@@ -40,27 +45,84 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
-from ottla.metadata.replay import UnreplayableRecordError
+from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
-OnChange = Callable[[ClusterImage, Sequence[MetadataRecord]], None]
-"""Told of each decision once it is durable: the new image, and the records that led to it."""
-Prepare = Callable[[ClusterImage, Sequence[MetadataRecord]], Awaitable[None]]
-"""Slow work for a durable decision, before it is published."""
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _PARTITION_FOLDER: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}-[0-9]{1,10}")
 
 
-class _Uncommitted(NamedTuple):
-    """A decision that is in the log, and not yet known to be durable."""
+class _SyncedLog:
+    """The controller's decisions in the metadata log; they are committed once they are synced."""
 
-    image: ClusterImage
-    records: tuple[MetadataRecord, ...]
-    outcome: "asyncio.Future[ApiError | None]"
-    """None once it is durable, or why that is not known."""
+    def __init__(
+        self, controller: Controller, log: MetadataLog, clock: Clock, threads: Executor | None
+    ) -> None:
+        self._controller = controller
+        self._log = log
+        self._clock = clock
+        self._threads = threads
+        self._disk_turn = asyncio.Lock()  # one flush or checkpoint after the other
+        self._checkpointing: asyncio.Task[None] | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last decision."""
+        return self._log.end_offset
+
+    def write(self, records: tuple[MetadataRecord, ...]) -> PublishedChange | None:
+        """Append and replay; the next image is computed first, so that nothing has to be undone."""
+        if not records:
+            return None
+        before = self._controller.image
+        after = replay(before, records, before.end_offset + len(records))
+        self._log.append(records, self._clock.now_ms())
+        assert after.end_offset == self._log.end_offset, (after.end_offset, self._log.end_offset)
+        self._controller.image = after
+        return PublishedChange(after, records)
+
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether everything before an offset is synced."""
+        return self._log.durable_offset >= end_offset
+
+    async def committed(self, end_offset: int) -> None:
+        """Sync the log as it is now, unless that is done meanwhile; ApiError if the disk fails."""
+        async with self._disk_turn:
+            if self.is_committed(end_offset):
+                return
+            try:
+                flush = self._log.begin_flush()
+                await self._on_thread(flush.run)
+                self._log.end_flush(flush, self._clock.now_ms())
+            except ApiError as error:
+                _log.error("metadata log: %s", error.detail)  # the disk's fault: no traceback
+                raise
+
+    def write_checkpoint_if_due(self) -> None:
+        """Begin to record the recovery point if much has become durable since the last time."""
+        if self._log.needs_checkpoint and self._checkpointing is None:
+            self._checkpointing = asyncio.ensure_future(self._write_checkpoint())
+
+    async def _write_checkpoint(self) -> None:
+        try:
+            async with self._disk_turn:
+                await self._on_thread(self._log.write_checkpoint)
+        except OSError as error:  # the log is durable without the checkpoint; the next may succeed
+            _log.warning("metadata log: no checkpoint: %s", error)
+        finally:
+            self._checkpointing = None
+
+    async def _on_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def close(self) -> None:
+        """Make everything durable. ApiError or OSError for a failure of the disk."""
+        async with self._disk_turn:
+            if not self._log.is_offline:
+                self._log.close(self._clock.now_ms())
 
 
 class EmbeddedMetadataStore:
@@ -80,17 +142,10 @@ class EmbeddedMetadataStore:
         threads: Executor | None,
     ) -> None:
         self.identity = identity
-        self.image = controller.image
-        """The committed metadata: the only image that handlers may use."""
-        self._log = log
-        self._controller = controller
-        self._clock = clock
-        self._threads = threads
-        self._listeners: list[OnChange] = []
-        self._preparations: list[Prepare] = []
-        self._pending: deque[_Uncommitted] = deque()
-        self._committing: asyncio.Task[None] | None = None
-        self._refusal: ApiError | None = None
+        self._log = _SyncedLog(controller, log, clock, threads)
+        self._publisher = ImagePublisher(controller.image)
+        self._runtime = DecisionRuntime(controller, self._log, self._publish)
+        self._is_closed = False
 
     @classmethod
     def open(
@@ -134,16 +189,23 @@ class EmbeddedMetadataStore:
         log.flush(now_ms)
         return cls(identity, log, controller, clock, threads)
 
+    # -- the broker's interface -----------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed metadata: the only image that handlers may use."""
+        return self._publisher.image
+
     def subscribe(self, on_change: OnChange) -> None:
         """Call a listener for every change from now on, in order, before the response.
 
         It must not raise: the change has happened. If it does, the store refuses everything.
         """
-        self._listeners.append(on_change)
+        self._publisher.subscribe(on_change)
 
     def prepare_by(self, prepare: Prepare) -> None:
         """Call a function before each publication from now on; it must not raise either."""
-        self._preparations.append(prepare)
+        self._publisher.prepare_by(prepare)
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
         """Decide, make it durable, call the listeners, and return the decision's response.
@@ -151,108 +213,26 @@ class EmbeddedMetadataStore:
         ApiErrors of `decide` come through. A decision without records waits, too, until the state
         that it has read is durable. Cancelling the wait does not take the decision back.
         """
-        if self._refusal is not None:
-            raise ApiError(self._refusal.code, self._refusal.detail)
-        decision = decide(self._controller)
-        if decision.records:
-            self._append(decision.records)
-        if self._pending:
-            self._commit_soon()
-            error = await asyncio.shield(self._pending[-1].outcome)
-            if error is not None:
-                raise ApiError(error.code, error.detail)
-        return decision.response
+        if self._is_closed:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "the broker stops")
+        self._publisher.check()
+        response = self._runtime.decide(decide)
+        await self._runtime.published()
+        return response
 
     async def close(self) -> None:
         """Refuse new decisions, finish the running ones, and close the log.
 
         Raises ApiError or OSError for a failure of the disk; acknowledged decisions are safe.
         """
-        self._refusal = self._refusal or ApiError(ErrorCode.NOT_CONTROLLER, "the broker stops")
-        if self._committing is not None:
-            await asyncio.wait([self._committing])
-        if not self._log.is_offline:
-            self._log.close(self._clock.now_ms())
+        self._is_closed = True
+        await self._runtime.finish()
+        await self._publisher.close()
+        await self._log.close()
 
-    # -- one decision ---------------------------------------------------------------------------
-
-    def _append(self, records: tuple[MetadataRecord, ...]) -> None:
-        before = self._controller.image
-        # Replayed first: records that cannot be replayed must not get into the log.
-        self._controller.replay(records, before.end_offset + len(records))
-        try:
-            self._log.append(records, self._clock.now_ms())
-        except BaseException:
-            self._controller.image = before
-            raise
-        image = self._controller.image
-        assert image.end_offset == self._log.end_offset, (image.end_offset, self._log.end_offset)
-        self._wait_for_commit(image, records)
-
-    def _wait_for_commit(self, image: ClusterImage, records: tuple[MetadataRecord, ...]) -> None:
-        outcome = asyncio.get_running_loop().create_future()
-        self._pending.append(_Uncommitted(image, records, outcome))
-
-    # -- committing -----------------------------------------------------------------------------
-
-    def _commit_soon(self) -> None:
-        if self._committing is None:
-            self._committing = asyncio.ensure_future(self._commit())
-
-    async def _commit(self) -> None:
-        """Flush and publish as long as there is something, one flush after the other."""
-        try:
-            while self._pending:
-                count = len(self._pending)
-                error = await self._sync()
-                if error is not None:
-                    self._answer_pending(error)
-                    return
-                for _ in range(count):
-                    await self._publish(self._pending[0])
-                if self._log.needs_checkpoint:
-                    loop = asyncio.get_running_loop()
-                    await loop.run_in_executor(self._threads, self._write_checkpoint)
-        except BaseException as error:
-            self._refusal = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"metadata: {error!r}")
-            self._answer_pending(self._refusal)
-            raise
-        finally:
-            self._committing = None
-
-    async def _sync(self) -> ApiError | None:
-        """Sync the log as it is now; return the disk's failure, if any."""
-        try:
-            flush = self._log.begin_flush()
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads, flush.run)
-            self._log.end_flush(flush, self._clock.now_ms())
-        except ApiError as error:
-            _log.error("metadata log: %s", error.detail)  # the disk's fault: no traceback
-            return error
-        return None
-
-    async def _publish(self, decided: _Uncommitted) -> None:
-        for prepare in self._preparations:
-            await prepare(decided.image, decided.records)
-        self.image = decided.image
-        for on_change in self._listeners:
-            on_change(decided.image, decided.records)
-        self._pending.popleft()
-        decided.outcome.set_result(None)
-
-    def _write_checkpoint(self) -> None:
-        try:
-            self._log.write_checkpoint()
-        except OSError as error:  # the log is durable without the checkpoint; the next may succeed
-            _log.warning("metadata log: no checkpoint: %s", error)
-
-    def _answer_pending(self, error: ApiError) -> None:
-        """Fail the waiting callers; their decisions are published if a later flush succeeds."""
-        answered, self._pending = self._pending, deque()
-        for decided in answered:
-            decided.outcome.set_result(error)
-            self._wait_for_commit(decided.image, decided.records)
+    def _publish(self, change: PublishedChange) -> Outcome:
+        self._log.write_checkpoint_if_due()
+        return self._publisher.publish(*change)
 
 
 def _check_no_partitions(disk: Disk, log_dirs: Sequence[str], on_failed: OnFailed) -> None:

@@ -6,20 +6,23 @@
      and with it the version                 that version: a former controller
      of `/controller_epoch`                  can commit nothing any more
 
-A term never resumes. Any write that ZooKeeper does not confirm ends it. The next term, of this
-broker or another, begins by reading the current state.
+A term never resumes. Any write that ZooKeeper does not confirm ends it, and all decisions that wait
+get NOT_CONTROLLER. The next term, of this broker or another, begins by reading the current state.
 """
 
 import asyncio
 import logging
 import math
 import posixpath
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from ottla.broker.decision_runtime import DecisionRuntime, Outcome
+from ottla.broker.metadata_store.image_publisher import PublishedChange
 from ottla.broker.metadata_store.metadata_history import MetadataFeed, first_offset
 from ottla.broker.metadata_store.zookeeper.znode_reads import (
     Loaded,
@@ -73,7 +76,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
 
-Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], "asyncio.Future[ApiError | None]"]
+Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], Outcome]
 """Takes decisions, in order, and completes when the broker has applied them."""
 Decide = Callable[[Controller], Decision[MetadataRecord, "T"]]
 T = TypeVar("T")
@@ -116,8 +119,48 @@ async def win(session: ZooKeeperSession, broker_id: int, now_ms: int) -> Office 
     return Office(epoch, version + 1)
 
 
+class _TermLog:
+    """The controller's decisions in ZooKeeper: transactions that are committed in their order."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        epoch: int,
+        commit: Callable[[Iterable[Unit]], Awaitable[None]],
+    ) -> None:
+        self._controller = controller
+        self._epoch = epoch
+        self._commit = commit
+        self._queue: deque[Unit] = deque()
+        self._committed_count = 0
+
+    @property
+    def end_offset(self) -> int:
+        """The number of all transactions so far."""
+        return self._committed_count + len(self._queue)
+
+    def write(self, records: tuple[MetadataRecord, ...]) -> PublishedChange | None:
+        """Queue the transactions of a decision; without records, one that checks the term."""
+        before = self._controller.image
+        after = replay(before, records, before.end_offset + len(records))
+        self._queue += commits_for(before, after, records, self._epoch) or [[]]
+        self._controller.image = after
+        return PublishedChange(after, records) if records else None
+
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether these transactions are in ZooKeeper."""
+        return self._committed_count >= end_offset
+
+    async def committed(self, end_offset: int) -> None:
+        """Commit these transactions; ApiError if the term is over."""
+        while not self.is_committed(end_offset):
+            await self._commit([self._queue[0]])
+            self._queue.popleft()
+            self._committed_count += 1
+
+
 class ControllerTerm:
-    """Decides, one decision at a time, until it is over."""
+    """Decides until it is over."""
 
     def __init__(
         self,
@@ -133,12 +176,15 @@ class ControllerTerm:
         self._fence = Check(CONTROLLER_EPOCH, office.version)
         self._clock = clock
         self._controller = Controller(ClusterImage(cluster_id), settings)
+        self._runtime = DecisionRuntime(
+            self._controller,
+            _TermLog(self._controller, self.epoch, self._commit),
+            self._publish_committed,
+        )
         self._feed = MetadataFeed(self.epoch, self._controller.image, clock.now_ms())
         self._publish: Publish | None = None
-        self._turn = asyncio.Lock()
         self._look_again = asyncio.Event()
         self._office_is_watched = False
-        self._executing: dict[asyncio.Task[object], None] = {}
 
     @property
     def feed(self) -> MetadataFeed:
@@ -148,7 +194,7 @@ class ControllerTerm:
     @property
     def image(self) -> ClusterImage:
         """The committed metadata."""
-        return self._controller.image
+        return self._feed.image
 
     # -- the beginning and the end --------------------------------------------------------------
 
@@ -166,10 +212,10 @@ class ControllerTerm:
         records = [*map(registration_record, brokers), *loaded.records]
         end_offset = first_offset(self.epoch) + len(records)
         try:
-            self._controller.image = replay(self.image, records, end_offset)
+            self._controller.replay(records, end_offset)
         except UnreplayableRecordError as error:
             raise UnreadableZnodeError(f"the nodes of topics: {error}") from error
-        self._feed = MetadataFeed(self.epoch, self.image, self._clock.now_ms())
+        self._feed = MetadataFeed(self.epoch, self._controller.image, self._clock.now_ms())
         await self.execute(lambda controller: controller.bootstrap())
         await self._look_at_office()
         # Pass the image's own broker objects: identical objects count as unchanged.
@@ -283,33 +329,18 @@ class ControllerTerm:
         outcome of the decision is unknown. A decision without changes also needs a valid term.
         Cancelling the wait does not take the decision back.
         """
-        task = asyncio.ensure_future(self._execute(decide))
-        self._executing[task] = None
-        task.add_done_callback(self._forget)
-        return await asyncio.shield(task)
-
-    async def _execute(self, decide: "Decide[T]") -> T:
-        async with self._turn:
-            self._check_office()
-            decision = decide(self._controller)
-            published = await self._decided(decision.records)
-        error = None if published is None else await published
-        if error is not None:
+        self._check_office()
+        response = self._runtime.decide(decide)
+        try:
+            await self._runtime.published()
+        except ApiError as error:
             self.end(error)
-            raise ApiError(error.code, error.detail)
-        return decision.response
+            raise
+        return response
 
-    async def _decided(
-        self, records: tuple[MetadataRecord, ...]
-    ) -> "asyncio.Future[ApiError | None] | None":
-        before = self._controller.image
-        after = replay(before, records, before.end_offset + len(records))
-        await self._commit(commits_for(before, after, records, self.epoch) or [[]])
-        if not records:
-            return None
-        self._controller.image = after
-        self._feed.add(records, after, self._clock.now_ms())
-        return None if self._publish is None else self._publish(after, records)
+    def _publish_committed(self, change: PublishedChange) -> Outcome | None:
+        self._feed.add(change.records, change.image, self._clock.now_ms())
+        return None if self._publish is None else self._publish(change.image, change.records)
 
     async def _commit(self, commits: Iterable[Unit]) -> None:
         """Write something down as the controller, or be it no longer."""
@@ -323,11 +354,6 @@ class ControllerTerm:
     def _check_office(self) -> None:
         if self.is_over:
             raise ApiError(ErrorCode.NOT_CONTROLLER, f"term {self.epoch} is over")
-
-    def _forget(self, task: "asyncio.Task[object]") -> None:
-        del self._executing[task]
-        if not task.cancelled():
-            task.exception()  # retrieved, because the waiting caller may be gone
 
     # -- unfinished work of earlier terms -------------------------------------------------------
 

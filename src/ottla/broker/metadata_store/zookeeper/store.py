@@ -18,8 +18,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ottla.broker.controller.problem_log import ProblemLog
-from ottla.broker.metadata_store.embedded.store import OnChange, Prepare
-from ottla.broker.metadata_store.image_publisher import ImagePublisher
+from ottla.broker.metadata_store.image_publisher import ImagePublisher, OnChange, Prepare
 from ottla.broker.metadata_store.metadata_history import (
     Batches,
     MetadataSource,
