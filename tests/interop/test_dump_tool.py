@@ -30,7 +30,8 @@ class Story:
         return sorted(self.directory.glob(pattern))
 
     def dumped(self, pattern: str) -> list[Dump]:
-        return [self.dumps.by_path[path] for path in self.paths(pattern)]
+        """Return the dumps in order; a test that opened a log may have deleted an index since."""
+        return [found for path, found in sorted(self.dumps.by_path.items()) if path.match(pattern)]
 
 
 @pytest.fixture(scope="module")

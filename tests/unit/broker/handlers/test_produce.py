@@ -7,7 +7,7 @@ from ottla.broker.coordinators.partition_enlistment import Enlist
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.data.batch_validation import BatchValidation
 from ottla.broker.data.message_format_conversion import OldFormats
-from ottla.broker.describing.leader_hints import CurrentLeaders
+from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
