@@ -18,7 +18,7 @@ from os import sysconf
 from pathlib import Path
 
 from ottla.broker.startup.assembly import Broker
-from ottla.broker.startup.garbage_collection import keep_young
+from ottla.broker.startup.observability import keep_young
 from ottla.broker.startup.system_environment import this_machine
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime import event_loop

@@ -51,7 +51,7 @@ class LargeRequests:
 
     A request counts as large if it has more array items than are decoded at once. Its objects take
     many times its frame, so all decoded requests without a response share a budget. Requests beyond
-    it wait in FIFO order, each with its frame, which is counted by `request_memory_limit.py`.
+    it wait in FIFO order, each with its frame, which is counted by `connection_limits.py`.
     """
 
     def __init__(self, slices: TimeSlices, bytes_max: int = LARGE_REQUESTS_BYTES_MAX) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from ottla.broker.controller.controller_client import ActiveController, LeaveIsr, ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.hosting.partition_roles import PartitionRoles
+from ottla.broker.hosting.metadata_applier import PartitionRoles
 from ottla.broker.maintenance.log_scrubber import (
     SUSPECTS_MS,
     LogScrubber,

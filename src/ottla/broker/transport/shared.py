@@ -9,8 +9,7 @@ from typing import Any
 
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.time_slices import TimeSlices
-from ottla.broker.transport.connection_limits import ConnectionLimits
-from ottla.broker.transport.request_memory_limit import RequestMemory
+from ottla.broker.transport.connection_limits import ConnectionLimits, RequestMemory
 from ottla.broker.transport.response_writer import ColdReads, Piece
 from ottla.environment.network import Network
 from ottla.rpc.buffer_pool import BufferPool

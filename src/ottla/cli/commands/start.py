@@ -15,7 +15,7 @@ import typer
 from ottla.broker.metadata_store.meta_properties import ForeignFolderError
 from ottla.broker.metadata_store.zookeeper.store import ForeignClusterError
 from ottla.broker.startup.assembly import Broker
-from ottla.broker.startup.garbage_collection import keep_young
+from ottla.broker.startup.observability import keep_young
 from ottla.broker.startup.system_environment import this_machine
 from ottla.cli.support.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.support.exit_codes import WrongCallError, one_sentence

@@ -11,9 +11,8 @@ import pytest
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.live_config import LiveConfig
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import ImageFollower, PartitionRoles
 from ottla.broker.hosting.partition_log_dirs import PartitionFolders
-from ottla.broker.hosting.partition_roles import PartitionRoles
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     PartitionChangeRecord,

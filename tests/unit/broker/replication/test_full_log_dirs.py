@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.controller.controller_client import ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.partition_roles import PartitionRoles
+from ottla.broker.hosting.metadata_applier import PartitionRoles
 from ottla.broker.replication.full_log_dirs import (
     LOOK_MS,
     RELAPSE_MS,

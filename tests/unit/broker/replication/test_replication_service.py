@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.controller.controller_client import ReplicaName
 from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.partition_roles import PartitionRoles
+from ottla.broker.hosting.metadata_applier import PartitionRoles
 from ottla.broker.replication.replication_service import LostReplicas
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import LOST_DIRECTORY, NO_LEADER

@@ -1,6 +1,6 @@
 """The memory limit for requests: use is counted, and waiting connections are notified once."""
 
-from ottla.broker.transport.request_memory_limit import RequestMemory
+from ottla.broker.transport.connection_limits import RequestMemory
 
 
 class Waiter:
