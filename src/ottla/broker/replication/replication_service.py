@@ -221,7 +221,7 @@ class Replication:
             sources.notifier,
             sources.flushing,
             sources.throttles.follower,
-            _fetcher_settings(self._config),
+            FetcherSettings.from_config(self._config),
         )
 
     def _watch_damaged(self, sources: ReplicationSources, world: FetcherWorld) -> DamagedReplicas:
@@ -306,14 +306,3 @@ def _suspect_where_stuck(partition: Partition) -> None:
         return
     for offset in partition.in_sync.stuck_offsets():
         suspect(partition.log, offset)
-
-
-def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:
-    return FetcherSettings(
-        wait_ms=config.replica_fetch_wait_max_ms,
-        bytes_min=config.replica_fetch_min_bytes,
-        partition_bytes_max=config.replica_fetch_max_bytes,
-        bytes_max=config.replica_fetch_response_max_bytes,
-        backoff_ms=config.replica_fetch_backoff_ms,
-        timeout_ms=config.replica_socket_timeout_ms,
-    )
