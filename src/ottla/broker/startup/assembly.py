@@ -232,8 +232,9 @@ class Broker:
         if self.config.log_cleaner_enable:
             self._cleaner.start()
         self._moves = self._resume_moves()
-        parts = (world, self._coordinator, self._transactions)
-        self._routes.update(self._make_routes(*parts, self._moves))
+        self._routes.update(
+            self._make_routes(world, self._coordinator, self._transactions, self._moves)
+        )
         self._server.start()
         self._tell_that_it_is_ready(self._coordinator, self._transactions)
 

@@ -1,6 +1,12 @@
-"""The memory limit for requests: use is counted, and waiting connections are notified once."""
+"""Limits from the configuration, and the memory limit for requests.
 
-from ottla.broker.transport.connection_limits import RequestMemory
+Used memory is counted, and waiting connections are notified once.
+"""
+
+import sys
+
+from ottla.broker.transport.connection_limits import ConnectionLimits, RequestMemory
+from ottla.model.settings.broker_config import BrokerConfig
 
 
 class Waiter:
@@ -109,3 +115,27 @@ def test_who_has_no_part_of_a_request_does_not_get_in_the_way_of_those_who_have(
     assert (without.woken, having.woken) == (0, 1)
     memory.arriving(-1)
     assert (without.woken, having.woken) == (1, 1)
+
+
+def test_every_limit_that_can_be_set_is_taken_over() -> None:
+    limits = ConnectionLimits.from_config(
+        BrokerConfig.parse(
+            {
+                "socket.request.max.bytes": "1",
+                "max.connections": "2",
+                "max.connections.per.ip": "3",
+                "connections.max.idle.ms": "4",
+                "queued.max.request.bytes": "5",
+                "socket.send.buffer.bytes": "6",
+            }
+        )
+    )
+    assert (limits.frame_bytes_max, limits.connections_max) == (1, 2)
+    assert (limits.connections_per_address_max, limits.idle_ms_max) == (3, 4)
+    assert (limits.request_bytes_max, limits.send_buffer_bytes) == (5, 6)
+
+
+def test_minus_one_is_no_limit() -> None:
+    settings = {"connections.max.idle.ms": "-1", "queued.max.request.bytes": "-1"}
+    limits = ConnectionLimits.from_config(BrokerConfig.parse(settings))
+    assert (limits.idle_ms_max, limits.request_bytes_max) == (sys.maxsize, sys.maxsize)
