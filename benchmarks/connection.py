@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.comparison import MEGABYTES, Case, Peer, Unit, Work
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.response_writer import Piece
 from ottla.broker.transport.server import Server
 from ottla.broker.transport.shared import Dispatching
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.settings.listeners import Listener
 from ottla.runtime import cold_reads
 from ottla.runtime.clock import SystemClock

@@ -32,11 +32,11 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.requests.routes import Route
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.startup.route_table import controller_routes, replica_routes
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig

@@ -17,7 +17,7 @@ from ottla.broker.requests.request_context import (
 )
 from ottla.broker.requests.request_limits import SHORT_BYTES, SHORT_ITEMS, RequestLimits, limits_of
 from ottla.broker.requests.routes import Route, Routes
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 from ottla.wire.api_key import ApiKey
@@ -108,12 +108,12 @@ class LargeRequests:
             memory_max=limits.decoded_bytes_max,
             items_max=limits.items_max,
         )
-        request = self._slices.begin(steps_per_look=1)
+        budget = self._slices.begin(steps_per_look=1)
         while True:
             last = deque(islice(reading, ITEMS_PER_STEP), maxlen=1)
             if last and last[0] is not None:
                 return last[0]
-            await request.pause()
+            await budget.yield_if_spent()
 
     async def encode(self, header: RequestHeader, response: Message) -> list[Any]:
         """Write the frame of a response as pieces, length first."""
@@ -121,9 +121,9 @@ class LargeRequests:
         writing = encode_response_in_slices(
             header.api_key, header.api_version, header.correlation_id, response, pieces
         )
-        request = self._slices.begin(steps_per_look=max(1, ITEMS_PER_STEP // ITEMS_PER_PIECE))
+        budget = self._slices.begin(steps_per_look=max(1, ITEMS_PER_STEP // ITEMS_PER_PIECE))
         for _ in writing:
-            await request.pause()
+            await budget.yield_if_spent()
         return pieces
 
 
@@ -167,7 +167,7 @@ class Dispatch:
             return self._unsupported(header)
         started_ns = self.clock.monotonic_ns()
         if len(frame) > SHORT_BYTES and header.api_key != ApiKey.PRODUCE and self.slices.is_over:
-            await self.slices.begin().next()
+            await self.slices.begin().yield_now()
         limits = limits_of(header.api_key)
         request = decode_short_request(header, frame, position, limits.short_items_max)
         taken_bytes = 0
@@ -214,10 +214,10 @@ class Dispatch:
         if pieces is not None:
             self.meters.count_errors(header.api_key, codes)
             return pieces
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         for code in codes:
             self.meters.errors[header.api_key, code] += 1
-            await sliced.pause()
+            await budget.yield_if_spent()
         return await self.large_requests.encode(header, response)
 
     def _unsupported(self, header: RequestHeader) -> list[Any]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ottla.broker.dispatch import Peer
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.response_writer import ColdReads, Piece
 from ottla.broker.transport.server import Server
 from ottla.broker.transport.shared import Dispatching
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.disk import File
 from ottla.model.settings.listeners import Listener
 from ottla.runtime.network import KernelNetwork

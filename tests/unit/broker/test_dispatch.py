@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.dispatch import LargeRequests
 from ottla.broker.requests.request_limits import RequestLimits
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader

@@ -6,8 +6,8 @@ from typing import Final
 
 from ottla.broker.data.fetch_response import grouped
 from ottla.broker.data.fetch_sessions import FetchedPartition, Read
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Fetched
 from ottla.wire.messages.fetch import FetchableTopicResponse
@@ -28,16 +28,16 @@ async def read_in_turns(
     Records written meanwhile are read in the end, unless there is enough without them: a fetch that
     then waits for notifications has missed none.
     """
-    sliced = slices.begin(steps_per_look=1)
+    budget = slices.begin(steps_per_look=1)
     remaining = iter(tuple(wanted))  # a copy: the partitions of a session may change meanwhile
     reads: list[Read] = []
     size_bytes = heard = 0
     with notifier.listening(()) as listener:
         while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
-            if sliced.is_over:
+            if budget.is_spent:
                 listener.add([one.name for one, _ in reads[heard:] if one.name is not None])
                 heard = len(reads)
-                await sliced.next()
+                await budget.yield_now()
             for partition in some:
                 reads.append(read(partition, size_bytes))
                 size_bytes += counted_bytes(reads[-1][1])
@@ -57,10 +57,10 @@ async def grouped_in_turns(reads: list[Read], slices: TimeSlices) -> list[Fetcha
     """Group neighbours of the same topic; few of them at once."""
     if len(reads) <= PARTITIONS_AT_ONCE:
         return grouped(reads)
-    sliced = slices.begin(steps_per_look=1)
+    budget = slices.begin(steps_per_look=1)
     topics: list[FetchableTopicResponse] = []
     for start in range(0, len(reads), PARTITIONS_AT_ONCE):
-        await sliced.pause()
+        await budget.yield_if_spent()
         grouped(reads[start : start + PARTITIONS_AT_ONCE], topics)
     return topics
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -57,14 +57,14 @@ class DeleteRecordsHandler:
     ) -> DeleteRecordsResponse:
         """Raise every log start, wait for the replicas, and return the low watermarks."""
         deletions: list[_Deletion] = []
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         topics: list[DeleteRecordsTopicResult] = []
         for topic in request.topics:
             answered = DeleteRecordsTopicResult(name=topic.name)
             topics.append(answered)
             for one in topic.partitions:
                 answered.partitions.append(self._cut(topic.name, one, deletions))
-                await sliced.pause()
+                await budget.yield_if_spent()
         await self._wait(deletions, context.received_ms + request.timeout_ms)
         return DeleteRecordsResponse(topics=topics)
 

@@ -14,7 +14,7 @@ from ottla.broker.describing.log_levels import log_levels
 from ottla.broker.hosting.live_config import LiveConfig, topic_config
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.api_error import ApiError
@@ -294,12 +294,12 @@ class DescribeConfigsHandler:
             include_documentation=request.include_documentation,
         )
         results: list[DescribeConfigsResult] = []
-        sliced, count = self.slices.begin(steps_per_look=1), 0
+        budget, count = self.slices.begin(steps_per_look=1), 0
         for resource in request.resources:
             result = self._result(image, descriptions, resource, SETTINGS_MAX - count)
             count += len(result.configs)
             results.append(result)
-            await sliced.pause()
+            await budget.yield_if_spent()
         return DescribeConfigsResponse(results=results)
 
     def _result(

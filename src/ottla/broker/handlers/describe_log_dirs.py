@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ottla.broker.hosting.partition_log_dirs import PartitionFolders
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -43,11 +43,11 @@ class DescribeLogDirsHandler:
         """Describe every log dir."""
         wanted: _Wanted = None
         if request.topics is not None:
-            sliced, wanted = self.slices.begin(), set()
+            budget, wanted = self.slices.begin(), set()
             for topic in request.topics:
                 for index in topic.partitions:
                     wanted.add(TopicPartition(topic.topic, index))
-                    await sliced.pause()
+                    await budget.yield_if_spent()
         by_path = self.folders.by_path.items()
         results = [await self._described(path, folder, wanted) for path, folder in by_path]
         return DescribeLogDirsResponse(results=results)
@@ -71,12 +71,12 @@ class DescribeLogDirsHandler:
 
     async def _topics(self, folder: LogDir, wanted: _Wanted) -> list[DescribeLogDirsTopic]:
         by_name: dict[str, DescribeLogDirsTopic] = {}
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         for is_future, logs in ((False, folder.hosted), (True, folder.futures)):
             for name, hosted in list(_chosen(logs.items(), wanted)):
                 topic = by_name.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
                 topic.partitions.append(self._partition(name, hosted, is_future=is_future))
-                await sliced.pause()
+                await budget.yield_if_spent()
         return list(by_name.values())
 
     def _partition(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.describe_producers import (
@@ -34,14 +34,14 @@ class DescribeProducersHandler:
         self, _context: RequestContext, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
         """List the producers of every partition."""
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         response = DescribeProducersResponse()
         for topic in request.topics:
             answered = TopicResponse(name=topic.name)
             response.topics.append(answered)
             for index in topic.partition_indexes:
                 answered.partitions.append(self._describe(topic.name, index))
-                await sliced.pause()
+                await budget.yield_if_spent()
         return response
 
     def _describe(self, topic: str, index: int) -> PartitionResponse:

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.broker.describing.authorized_operations import ON_TOPIC
 from ottla.broker.describing.metadata_view import ClusterView
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -64,9 +64,9 @@ class DescribeTopicPartitionsHandler:
         tells_missing: bool,
     ) -> DescribeTopicPartitionsResponse:
         page = DescribeTopicPartitionsResponse()
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         for name in names:
-            await sliced.pause()
+            await budget.yield_if_spent()
             if left == 0:
                 page.next_cursor = Cursor(topic_name=name)
                 break

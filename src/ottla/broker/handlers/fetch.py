@@ -42,8 +42,8 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier, Subscription
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -253,7 +253,7 @@ class FetchHandler:
         size_bytes = 0
         reads: list[Read] = []
         follower = reader.follower
-        sliced = self.slices.begin(steps_per_look=1)
+        budget = self.slices.begin(steps_per_look=1)
         remaining = iter(tuple(wanted))  # a copy: the partitions of a session may change meanwhile
         while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
             for partition in some:
@@ -263,7 +263,7 @@ class FetchHandler:
                 size_bytes += counted_bytes(read[1])
                 reads.append(read)
             if len(some) == PARTITIONS_AT_ONCE:
-                await sliced.pause()
+                await budget.yield_if_spent()
         return reads, size_bytes
 
     def _try_to_read(

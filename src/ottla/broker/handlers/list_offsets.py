@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import SlicedRequest, TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices, YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -68,8 +68,8 @@ class ListOffsetsHandler:
         """Look every partition up."""
         if context.api_version == 0:
             return await self._handle_old(request)
-        sliced = self.slices.begin()
-        twice = await _named_twice(request, sliced)
+        budget = self.slices.begin()
+        twice = await _named_twice(request, budget)
         topics: list[ListOffsetsTopicResponse] = []
         for topic in request.topics:
             answered = ListOffsetsTopicResponse(name=topic.name)
@@ -80,18 +80,18 @@ class ListOffsetsHandler:
                 else:
                     answer = self._answer(topic.name, wanted, request, context.api_version)
                 answered.partitions.append(answer)
-                await sliced.pause()
+                await budget.yield_if_spent()
         return ListOffsetsResponse(topics=topics)
 
     async def _handle_old(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         topics: list[ListOffsetsTopicResponse] = []
         for topic in request.topics:
             answered = ListOffsetsTopicResponse(name=topic.name)
             topics.append(answered)
             for wanted in topic.partitions:
                 answered.partitions.append(self._old_answer(topic.name, wanted))
-                await sliced.pause()
+                await budget.yield_if_spent()
         return ListOffsetsResponse(topics=topics)
 
     def _old_answer(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -138,14 +138,14 @@ class ListOffsetsHandler:
         )
 
 
-async def _named_twice(request: ListOffsetsRequest, sliced: SlicedRequest) -> set[tuple[str, int]]:
+async def _named_twice(request: ListOffsetsRequest, budget: YieldBudget) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
             name = topic.name, wanted.partition_index
             (twice if name in seen else seen).add(name)
-            await sliced.pause()
+            await budget.yield_if_spent()
     return twice
 
 

@@ -15,7 +15,7 @@ from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.describing.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from ottla.broker.describing.metadata_view import ClusterView
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -163,11 +163,11 @@ class MetadataHandler:
         return [made.get(topic.name or "", topic) for topic in topics]
 
     async def _each(self, topics: Iterable[MetadataResponseTopic]) -> list[MetadataResponseTopic]:
-        sliced = self.slices.begin(steps_per_look=1)
+        budget = self.slices.begin(steps_per_look=1)
         found: list[MetadataResponseTopic] = []
         for topic in topics:
             found.append(topic)
-            await sliced.pause()
+            await budget.yield_if_spent()
         return found
 
     def _find(

@@ -15,7 +15,7 @@ from typing import Final
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.machines.decision import Decision
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.machine import GroupMachine
@@ -94,7 +94,7 @@ class OffsetFetchHandler:
     ) -> OffsetFetchResponseGroup:
         """Query the group's machine for some partitions; ApiError if it is not here."""
         found = OffsetFetchResponseGroup(group_id=wanted.group_id)
-        sliced = self.slices.begin(steps_per_look=1)
+        budget = self.slices.begin(steps_per_look=1)
         for topics in [None] if wanted.topics is None else _parts(wanted.topics):
             part = OffsetFetchRequestGroup(group_id=wanted.group_id, topics=topics)
             group = self.coordinator.execute(
@@ -106,7 +106,7 @@ class OffsetFetchHandler:
             if found.topics and group.topics and found.topics[-1].name == group.topics[0].name:
                 found.topics[-1].partitions += group.topics.pop(0).partitions
             found.topics += group.topics
-            await sliced.pause()
+            await budget.yield_if_spent()
         return found
 
     async def _named(
@@ -116,7 +116,7 @@ class OffsetFetchHandler:
         image = self.store.image
         known = []
         unknown = []
-        sliced = self.slices.begin(steps_per_look=1)
+        budget = self.slices.begin(steps_per_look=1)
         for topic in topics:
             found = (
                 image.topics_by_id.get(topic.topic_id) if has_ids else image.topics.get(topic.name)
@@ -129,7 +129,7 @@ class OffsetFetchHandler:
                 for (part,) in _parts([topic]):
                     code = ErrorCode.UNKNOWN_TOPIC_ID
                     answered.partitions += _without_offsets(part, code).partitions
-                    await sliced.pause()
+                    await budget.yield_if_spent()
             else:
                 known.append(topic)
         return known, unknown

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.messages.offset_for_leader_epoch import (
@@ -34,14 +34,14 @@ class OffsetForLeaderEpochHandler:
         self, _context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
         """Look every epoch up."""
-        sliced = self.slices.begin()
+        budget = self.slices.begin()
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answered = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(answered)
             for wanted in topic.partitions:
                 answered.partitions.append(self._find(topic.topic, wanted))
-                await sliced.pause()
+                await budget.yield_if_spent()
         return response
 
     def _find(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -13,8 +13,8 @@ from ottla.broker.coordinators.marker_writer import MarkerWriting
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import SlicedRequest, TimeSlices
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices, YieldBudget
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -55,10 +55,10 @@ class WriteTxnMarkersHandler:
     ) -> WriteTxnMarkersResponse:
         """Append every marker, and respond when the replicas have them."""
         written: list[_Written] = []
-        sliced = self.slices.begin(steps_per_look=1)
+        budget = self.slices.begin(steps_per_look=1)
         response = WriteTxnMarkersResponse()
         for marker in request.markers:
-            response.markers.append(await self._write_all(marker, written, sliced))
+            response.markers.append(await self._write_all(marker, written, budget))
         await self._settle(written, context.received_ms + COMMIT_MS)
         return response
 
@@ -75,7 +75,7 @@ class WriteTxnMarkersHandler:
                 result.error_code = error.code
 
     async def _write_all(
-        self, marker: WritableTxnMarker, written: list[_Written], sliced: SlicedRequest
+        self, marker: WritableTxnMarker, written: list[_Written], budget: YieldBudget
     ) -> WritableTxnMarkerResult:
         topics = []
         for topic in marker.topics:
@@ -85,7 +85,7 @@ class WriteTxnMarkersHandler:
                 found = self._write(TopicPartition(topic.name, index), marker)
                 written.append(found)
                 answered.partitions.append(found.result)
-                await sliced.pause()
+                await budget.yield_if_spent()
         return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
     def _write(self, name: TopicPartition, marker: WritableTxnMarker) -> _Written:

@@ -25,7 +25,8 @@ from ottla.metadata.records import (
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.replication.partition import NO_LEADER, Assignment, Partition
+from ottla.replication.in_sync import NO_LEADER, Assignment
+from ottla.replication.partition import Partition
 from ottla.storage.log.leader_epochs import NO_EPOCH
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.bulk_creation import NewLog

@@ -32,7 +32,6 @@ from ottla.broker.replication.log_dir_moves import ReplicaMoves
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.replication.replication_service import Replication, ReplicationSources
 from ottla.broker.requests.routes import Route
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
 from ottla.broker.startup.observability import Operations
@@ -55,6 +54,7 @@ from ottla.broker.transport.advertised_listeners import Endpoints
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
 from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.machines.groups.group_memory import GroupMemory

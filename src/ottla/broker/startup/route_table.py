@@ -96,7 +96,7 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.log_dir_moves import ReplicaMoves
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.routes import Route, Routes
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness

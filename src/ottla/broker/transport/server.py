@@ -9,12 +9,12 @@ from typing import Final
 
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.request_context import Introduction
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.transport.connection import Connection
 from ottla.broker.transport.connection_limits import CloseReason, ConnectionLimits, RequestMemory
 from ottla.broker.transport.listeners import listening_sockets, port_of
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.shared import Dispatching, Shared
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
 from ottla.model.settings.listeners import Listener

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.broker.dispatch import Peer
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.transport.connection_limits import ConnectionLimits, RequestMemory
 from ottla.broker.transport.response_writer import ColdReads, Piece
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.network import Network
 from ottla.rpc.buffer_pool import BufferPool
 from ottla.wire.protocol_error import MessageTooLargeError, ProtocolError

@@ -23,6 +23,7 @@ from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.compression.codecs import Compression
 from tests.log_building import NOW_MS, PARTITION, batches_of, new_log
 from tests.metadata_building import FixedClock
+from tests.taking_turns import turns_of_others
 
 
 class HastyClock(FixedClock):
@@ -116,17 +117,5 @@ def test_everybody_else_has_a_turn_while_groups_are_loaded() -> None:
     partition = new_partition()
     log = log_of(HastyClock())
     log.append(partition, committed(320))
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        loading = asyncio.ensure_future(loaded(log, partition))
-        loop = asyncio.get_running_loop()
-        while not loading.done():
-            turns += 1
-            turn = loop.create_future()
-            loop.call_soon(turn.set_result, None)
-            await turn
-
-    asyncio.run(count())
+    _, turns = asyncio.run(turns_of_others(loaded(log, partition)))
     assert turns >= 320 // coordinator_log._RECORDS_PER_LOOK

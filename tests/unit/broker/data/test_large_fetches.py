@@ -6,8 +6,8 @@ from typing import Any
 from ottla.broker.data.fetch_response import grouped
 from ottla.broker.data.fetch_sessions import FetchedPartition, Read
 from ottla.broker.data.large_fetches import PARTITIONS_AT_ONCE, grouped_in_turns, read_in_turns
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Fetched, Traffic

@@ -13,7 +13,7 @@ from ottla.broker.handlers.describe_configs import (
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.records import ConfigRecord
 from ottla.model.settings.broker_config import BrokerConfig

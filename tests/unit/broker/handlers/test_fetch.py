@@ -10,8 +10,8 @@ from ottla.broker.data.large_fetches import PARTITIONS_AT_ONCE
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.concurrency.notifier import Notifier
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

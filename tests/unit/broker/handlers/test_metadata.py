@@ -11,7 +11,7 @@ from ottla.broker.describing.metadata_view import ClusterView
 from ottla.broker.handlers.metadata import DescribedTopics, MetadataHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.time_slices import TimeSlices
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -13,9 +13,9 @@ import pytest
 
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.request_limits import counted_bytes
-from ottla.broker.requests.time_slices import TimeSlices
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import PAUSE_MS_MAX, Server
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.settings.listeners import Listener
 from ottla.runtime.network import KernelNetwork
 from tests.descriptors import no_more_descriptors
