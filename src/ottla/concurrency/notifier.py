@@ -59,10 +59,6 @@ class Notifier:
         if self._crowd:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
-    def shared_deadline(self, start_ms: int, wait_ms: int) -> int:
-        """Return when a wait ends at the latest, at a moment in common with others if it can be."""
-        return self._deadlines.shared(start_ms, wait_ms)
-
     async def wait_any(self, names: Sequence[Hashable], deadline_ms: int) -> bool:
         """Wait for a notification of one of the names; False on the deadline, or on close."""
         with self.listening(names) as listener:

@@ -1,15 +1,18 @@
 """Deadlines: all waiters are notified in time and in order, on one timer."""
 
 import asyncio
-from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.concurrency.timer_queue import CROWD_MAX, STALE_MAX, WOKEN_AT_ONCE_MAX, Deadlines
+from ottla.concurrency.timer_queue import (
+    GRID_MS,
+    STALE_MAX,
+    WOKEN_AT_ONCE_MAX,
+    Deadlines,
+    shared_deadline,
+)
 from ottla.runtime.clock import SystemClock
-from ottla.simulation.world.clock import SimulatedClock
-from ottla.simulation.world.world import World
 
 FAR_MS = 60_000
 
@@ -90,40 +93,16 @@ def test_who_is_notified_when_its_time_has_come_is_not_told_twice() -> None:
 def test_a_shared_deadline_is_never_early_and_at_most_a_sixteenth_late(
     start_ms: int, wait_ms: int
 ) -> None:
-    late_ms = Deadlines(SystemClock()).shared(start_ms, wait_ms) - start_ms - wait_ms
+    late_ms = shared_deadline(start_ms, wait_ms) - start_ms - wait_ms
     # One millisecond more: the clock truncates the start time.
     assert min(wait_ms, 1) <= late_ms <= wait_ms / 16 + 1
 
 
-def moments_of_the_last_round(pollers: int) -> Counter[int]:
-    """Start pollers at different times; count them by the deadline of their last round."""
-    world = World(1)
-    clock, ended = SimulatedClock(world.loop), Counter[int]()
-    deadlines = Deadlines(clock)
-
-    async def poll(number: int) -> None:
-        await asyncio.sleep(number * 0.5 / pollers)
-        for _ in range(40):
-            deadline_ms = deadlines.shared(clock.monotonic_ms(), 500)
-            waiting: asyncio.Future[bool] = world.loop.create_future()
-            deadlines.add(deadline_ms, waiting)
-            asked_s = world.loop.time()
-            assert not await waiting
-            assert world.loop.time() >= asked_s + 0.5
-        ended[deadline_ms] += 1
-
-    async def story() -> None:
-        await asyncio.gather(*(poll(number) for number in range(pollers)))
-
-    world.run(story())
-    return ended
+@given(st.lists(st.integers(0, 499), min_size=1))
+def test_waits_that_begin_at_any_time_end_at_few_moments(starts_ms: list[int]) -> None:
+    ends = {shared_deadline(start_ms, 500) for start_ms in starts_ms}
+    assert len(ends) <= 500 // GRID_MS + 1
 
 
-def test_those_who_begin_at_different_times_end_together_after_a_while() -> None:
-    assert len(moments_of_the_last_round(50)) == 1
-
-
-def test_a_crowd_meets_at_several_moments() -> None:
-    ended = moments_of_the_last_round(400)
-    assert max(ended.values()) <= CROWD_MAX
-    assert len(ended) <= 16
+def test_short_waits_meet_on_a_finer_grid() -> None:
+    assert {shared_deadline(start_ms, 32) % 2 for start_ms in range(100)} == {0}

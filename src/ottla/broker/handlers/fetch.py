@@ -43,6 +43,7 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier, Subscription
+from ottla.concurrency.timer_queue import shared_deadline
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -107,7 +108,7 @@ class FetchHandler:
             wait_ms = request.max_wait_ms
             if len(fetching.partitions) > LARGE_FETCH_PARTITIONS:
                 wait_ms = min(wait_ms, LARGE_FETCH_WAIT_MS_MAX)
-            deadline_ms = self.notifier.shared_deadline(context.received_ms, wait_ms)
+            deadline_ms = shared_deadline(context.received_ms, wait_ms)
             reads = await self._read_enough(fetching, reader, deadline_ms)
             answer = fetching.conclude(reads)
         except ApiError as error:
