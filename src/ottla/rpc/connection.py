@@ -7,7 +7,7 @@ response with its request.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, TypeVar, cast
@@ -300,15 +300,19 @@ class Connection:
     async def _exchange(self, request: Message, version: int, timeout_ms: int) -> Message:
         answer: asyncio.Future[Message] = self._loop.create_future()
         pending = Pending(key_of(type(request)), version, answer)
-        correlation_id = -1
+        correlation_id = self._next_correlation_id()
         sent_at = self._loop.time()
         try:
-            async with asyncio.timeout(None) as limit:
-                async with nullcontext() if self._is_free else self._welcomed():
-                    sent_at = self._loop.time()
-                    limit.reschedule(sent_at + timeout_ms / 1000)
-                    correlation_id = self._next_correlation_id()
+            async with asyncio.timeout_at(sent_at + timeout_ms / 1000) as limit:
+                if self.stream is not None and self._is_free:
                     pending.sent_at = sent_at
+                    self.pending[correlation_id] = pending
+                    self.stream.send_now(self._encoded(request, version, correlation_id))
+                    return await answer
+                limit.reschedule(None)
+                async with self._welcomed():
+                    pending.sent_at = sent_at = self._loop.time()
+                    limit.reschedule(sent_at + timeout_ms / 1000)
                     self.pending[correlation_id] = pending
                     await self._send(request, version, correlation_id)
                 return await answer
