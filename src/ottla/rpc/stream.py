@@ -46,10 +46,6 @@ class FrameStream:
         self.is_closed = False
         self.is_blocked = False
         """Whether the loop waits for the socket to become writable."""
-        self.is_sending = False
-        """Whether another thread is sending a frame: new frames are queued meanwhile.
-
-        A thread starts a frame only while this is False and nothing is unsent."""
         self.is_lent = False
         """Whether another thread waits for the next frame, and may read it from the socket."""
         self.is_reading = False
@@ -83,22 +79,10 @@ class FrameStream:
         for piece in pieces:
             self.unsent.append(memoryview(piece))
             self._unsent_bytes += len(piece)
-        if is_first and not self.is_sending:  # asked when something is unsent, and none begins
+        if is_first:
             self._write()
         if self._unsent_bytes > UNSENT_BYTES_MAX:
             self._has_room.clear()
-
-    def have_sent(self, rest: list[memoryview]) -> None:
-        """Queue the rest of a frame that another thread began to send; from any thread."""
-        self._loop.call_soon_threadsafe(self._go_on_with, rest)
-
-    def _go_on_with(self, rest: list[memoryview]) -> None:
-        if self.is_closed:
-            return
-        self.unsent.extendleft(piece for piece in reversed(rest) if piece)
-        self._unsent_bytes += sum(map(len, rest))
-        self.is_sending = False  # only after the rest is queued: another thread could begin a frame
-        self._write()
 
     def close(self, reason: UnreachableError) -> None:
         """End the connection, and report the reason."""

@@ -18,12 +18,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def epoll_of(loop: asyncio.AbstractEventLoop) -> int:
-    """Return the loop's epoll descriptor; -1 if it has none, or does not expose it."""
-    selector: Any = getattr(loop, "_selector", None)
-    return selector.fileno() if type(selector).__name__ == "EpollSelector" else -1
-
-
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine to its end on a new loop, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -17,10 +17,10 @@ from ottla.clients.producer.state.errors import BufferFullError, ProducerClosedE
 from ottla.clients.producer.state.producer_identity import Identity, NoIdentity, PlainIdentity
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
-from ottla.clients.producer.transactions.thread_transactions import ThreadTransactions
 from ottla.clients.producer.transactions.transaction_errors import TransactionStateError
+from ottla.clients.producer.transactions.transactions import Transactions
 from ottla.clients.records.partitioner import make_partitioner
-from ottla.clients.threads.loop_thread import create_background_task
+from ottla.clients.threads.loop_thread import NO_EPOLL, create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
@@ -45,8 +45,12 @@ class ProducerCore:
         randomness: Randomness,
         settings: ProducerSettings,
         wake: Callable[[Callable[[], None]], Any],
+        epoll: int = NO_EPOLL,
     ) -> None:
-        """`wake` schedules a function in this event loop; it is called in any thread."""
+        """`wake` schedules a function in this event loop; it is called in any thread.
+
+        `epoll` is the loop's epoll descriptor, if other threads may receive their own responses.
+        """
         self.view = view
         self.settings = settings
         self._randomness = randomness
@@ -67,11 +71,11 @@ class ProducerCore:
         )
         self.accumulator.loop = asyncio.get_running_loop()
         identity: Identity = PlainIdentity(view) if settings.enable_idempotence else NoIdentity()
-        self.transactions: ThreadTransactions | None = None
+        self.transactions: Transactions | None = None
         if settings.transactional_id is not None:
             coordinator = TransactionCoordinator(view, settings.transactional_id)
-            identity = self.transactions = ThreadTransactions(coordinator, settings, self)
-        self.sender = Sender(view, clock, settings, self.accumulator, identity)
+            identity = self.transactions = Transactions(coordinator, settings, self)
+        self.sender = Sender(view, clock, settings, self.accumulator, identity, epoll)
         self.sender.settling.on_room = self._tell_room
 
     async def append(
@@ -176,11 +180,7 @@ class ProducerCore:
         """Fail all records that are not in flight, and wait for those in flight."""
         await self.sender.drop(reason)
 
-    def commits_at_once(self) -> bool:
-        """Commit in the calling thread, in the usual case; see ThreadTransactions."""
-        return self.transactional().commits_at_once(self.sender.delivers_at_once)
-
-    def transactional(self) -> ThreadTransactions:
+    def transactional(self) -> Transactions:
         """Return the transactions; TransactionStateError if this producer has none."""
         if self.transactions is None:
             raise TransactionStateError("there are no transactions without a transactional.id")

@@ -40,7 +40,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         self._preparation = Preparation(self.settings)
         self._is_plain = not self._preparation.is_needed
         self._thread = LoopThread(f"producer {client.client_id}")
-        self._at_once = Lock()
+        self._beginning = Lock()
         self._core = self._thread.run(_make_core(client, self.settings, self._thread))
         self._append = self._core.accumulator.append
         view, end = self._core.view, partial(self._thread.abandon_after, self._core.close)
@@ -112,4 +112,4 @@ async def _make_core(  # noqa: RUF029 - it is made in the thread of its loop
 ) -> ProducerCore:
     randomness = SystemRandomness()
     view = ClusterView(client, randomness=randomness)
-    return ProducerCore(view, SystemClock(), randomness, settings, thread.post)
+    return ProducerCore(view, SystemClock(), randomness, settings, thread.post, thread.epoll)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.clients.producer.core import ProducerCore
-from ottla.clients.producer.transactions.thread_transactions import ThreadTransactions
 from ottla.clients.producer.transactions.transaction_errors import (
     TransactionFailedError,
     TransactionStateError,
@@ -25,6 +24,8 @@ from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.settings import INT32_MAX, INT64_MAX
 from ottla.wire.writing import STRING_BYTES_MAX
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +122,8 @@ class TransactionCalls:
 
     _thread: LoopThread
     _core: ProducerCore
-    _at_once: Lock
-    """Held while a thread begins or commits; a second thread is refused."""
+    _beginning: Lock
+    """Held while a thread begins a transaction; a second thread is refused."""
 
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Register this producer by its transactional.id, before the first transaction.
@@ -157,7 +158,7 @@ class TransactionCalls:
         result is unknown, call this again. Any other error: close the producer.
         """
         transactions = self._core.transactional()
-        self._commit(transactions.commit)
+        self._commit(transactions, transactions.commit())
 
     def abort_transaction(self) -> None:
         """Drop all pending records, and abort; read_committed consumers skip the sent ones."""
@@ -174,7 +175,8 @@ class TransactionCalls:
 
     def complete_transaction(self, prepared: PreparedTxnState | str) -> bool:
         """Commit if this is the prepared transaction, else abort; return True after a commit."""
-        return self._thread.run(self._core.transactional().complete(_named(prepared)))
+        transactions = self._core.transactional()
+        return self._commit(transactions, transactions.complete(_named(prepared)))
 
     @property
     def prepared_transaction_state(self) -> PreparedTxnState | None:
@@ -195,21 +197,21 @@ class TransactionCalls:
         except BaseException:
             self._thread.run(drop_block(transactions))
             raise
-        self._commit(partial(close_block, transactions))
+        self._commit(transactions, close_block(transactions))
 
     def _begin(
-        self, transactions: ThreadTransactions, begin: Callable[[], Coroutine[Any, Any, None]]
+        self, transactions: Transactions, begin: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         self._thread.check()
-        with self._at_once:
+        with self._beginning:
             if not transactions.begins_at_once():
                 self._thread.run(begin())
 
-    def _commit(self, commit: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._thread.check()
-        with self._at_once:
-            if not self._core.commits_at_once():
-                self._thread.run(commit())
+    def _commit(self, transactions: Transactions, commit: Coroutine[Any, Any, T]) -> T:
+        """Wait for a commit; after Ctrl-C the next call returns its result."""
+        result = self._thread.run(commit)
+        transactions.is_commit_unreported = False
+        return result
 
 
 async def open_block(transactions: Transactions) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import logging
 import os
+import selectors
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
@@ -25,6 +26,7 @@ from ottla.clients.errors import ClientClosedError, ForkedClientError
 
 CANCELLED_SECONDS_MAX: Final = 5.0
 """How long `close` waits for cancelled tasks to end; then it abandons them."""
+NO_EPOLL: Final = -1
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -162,8 +164,10 @@ class _Server:
     """
 
     def __init__(self, name: str) -> None:
-        # Not uvloop's: with this loop another thread can receive a response itself.
-        self.loop = asyncio.SelectorEventLoop()
+        # Not uvloop's loop, which hides its epoll.
+        selector = selectors.DefaultSelector()
+        self.epoll = selector.fileno() if _is_epoll(selector) else NO_EPOLL
+        self.loop = asyncio.SelectorEventLoop(selector)
         self.context = Context()
         self.thread = Thread(target=self._serve, name=name, daemon=True)
         self.process_id = os.getpid()
@@ -262,6 +266,8 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._server = _Server(name)
         self.loop = self._server.loop
+        self.epoll = self._server.epoll
+        """The loop's epoll descriptor, for a thread that receives its own response; or NO_EPOLL."""
         _servers.add(self._server)
         atexit.register(self._server.stop_at_exit)
         finalize(self, self._server.stop).atexit = False
@@ -352,6 +358,10 @@ class LoopThread:
     def _abandon(self, caller: _Caller) -> None:
         with suppress(RuntimeError):  # the loop has ended, and so has the coroutine
             self.loop.call_soon_threadsafe(caller.leave)
+
+
+def _is_epoll(selector: selectors.BaseSelector) -> bool:
+    return isinstance(selector, getattr(selectors, "EpollSelector", ()))
 
 
 async def _end(at_end: list[Callable[[], object]]) -> None:

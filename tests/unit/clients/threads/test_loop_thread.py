@@ -17,7 +17,6 @@ import pytest
 
 from ottla.clients.errors import ClientClosedError, ForkedClientError
 from ottla.clients.threads.loop_thread import LoopThread, call_in_caller, create_background_task
-from ottla.runtime.event_loop import epoll_of
 
 WAIT_SECONDS = 60
 
@@ -46,7 +45,8 @@ def test_it_is_a_loop_whose_epoll_is_known_also_where_uvloop_is_installed(
     vars(package)["new_event_loop"] = None
     monkeypatch.setitem(sys.modules, "uvloop", package)
     running = LoopThread("test")
-    assert epoll_of(running.loop) >= 0
+    assert isinstance(running.loop, asyncio.SelectorEventLoop)
+    assert running.epoll >= 0
     running.close()
 
 

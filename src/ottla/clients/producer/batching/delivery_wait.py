@@ -67,24 +67,22 @@ def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
     """Return a future of the running loop that completes with the batch."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    if loop is batch.loop:
-        batch.when_done(lambda: _finish(future))
-    else:
-        batch.when_done(lambda: _finish_elsewhere(loop, future))
+    batch.when_done(lambda: _finish(loop, future))
     batch.hurry()
     return future
 
 
 def all_done(batches: Sequence[Awaited]) -> asyncio.Future[None]:
     """Return a future that completes with the last of these batches, which are sent at once."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
     remaining = len(batches)
 
     def count() -> None:
         nonlocal remaining
         remaining -= 1
         if remaining == 0:
-            _finish(future)
+            _finish(loop, future)
 
     for batch in batches:
         batch.when_done(count)
@@ -115,14 +113,13 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
+def _finish(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    """Complete the future in its own loop; the batch may have been completed by any thread."""
+    if _running_loop() is not loop:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_finish, loop, future)
+    elif not future.done():
         future.set_result(None)
-
-
-def _finish_elsewhere(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_finish, future)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -3,13 +3,10 @@
 Waking the sender's thread, and deciding there, takes longer than sending. After a successful
 request with a single batch, its partition therefore gets an `Express`. While no other request to
 that broker is pending, the next batch goes straight from the caller's thread to the socket. To the
-rest of the sender it is an ordinary request in flight, and the sender handles the response.
-
-A thread that commits a transaction waits for its batch and for EndTxn. It sends both directly: the
-last batch, however large, and EndTxn (`end_express.py`).
+rest of the sender it is an ordinary request in flight. A thread that waits for the record also
+receives the response; without such a thread, or after a timeout, the sender handles it.
 """
 
-import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +21,6 @@ from ottla.clients.producer.sending.produce_requests import NO_ANSWER, ProduceCa
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.environment.clock import Clock
 from ottla.rpc.connection import Connection, Pending
-from ottla.runtime.event_loop import epoll_of
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.produce import (
@@ -39,12 +35,11 @@ if TYPE_CHECKING:
     from ottla.clients.producer.sending.sender import Sender
 
     Express: Any
-    EndExpress: Any
 else:
     try:
-        from ottla.clients.producer.sending._express import EndExpress, Express
+        from ottla.clients.producer.sending._express import Express
     except ImportError:
-        EndExpress = Express = None
+        Express = None
 
 OFFER_MS: Final = 1000
 """How long a partition keeps its express. After that one batch goes through the sender, which
@@ -53,9 +48,6 @@ FLEXIBLE_VERSION: Final = 9
 """Since this version the size of the records is a varint, as `Express` writes it."""
 TAIL_BYTES: Final = 3
 """The bytes after the records in such a request: three empty sets of tagged fields."""
-WAIT_MS_MAX: Final = 50
-"""How long the caller's thread waits for a response before it leaves that to the sender's thread.
-The wait also delays Ctrl-C."""
 
 
 class Route(NamedTuple):
@@ -84,8 +76,10 @@ class ExpressDesk:
         settings: ProducerSettings,
         accumulator: Accumulator,
         calls: ProduceCalls,
+        epoll: int,
     ) -> None:
         self._sender = sender
+        self._epoll = epoll
         self._clock = clock
         self._accumulator = accumulator
         self._calls = calls
@@ -108,7 +102,7 @@ class ExpressDesk:
             or lane.express is not None
             or len(flight.shipments) > 1
             or identity.produce_version_max is not None
-            or not may_be_lent(flight.connection)
+            or not _may_be_shared(flight.connection)
         ):
             return
         request, version_max = self._calls.request(identity, flight.shipments)
@@ -116,20 +110,8 @@ class ExpressDesk:
         if version >= FLEXIBLE_VERSION:
             self._until_ms = min(self._until_ms, self._clock.monotonic_ms() + self._offer_ms)
             route = self._route(flight, request, version)
-            epoll = epoll_of(asyncio.get_running_loop())
-            lane.express = Express(self._sender, self._accumulator, lane, route, epoll)
+            lane.express = Express(self._sender, self._accumulator, lane, route, self._epoll)
             self._lanes.append(lane)
-
-    def delivers_at_once(self) -> bool:
-        """Deliver the pending records, in any thread, if they are one batch; return whether it did.
-
-        If not, some may be in flight: a flush waits for them.
-        """
-        lanes: tuple[OpenBatches, ...] = tuple(self._accumulator.active)
-        if len(lanes) != 1:
-            return not lanes
-        batch, express = lanes[0].open, lanes[0].express
-        return batch is not None and express is not None and express.deliver(batch, WAIT_MS_MAX)
 
     def review(self, now_ms: int) -> int:
         """Remove expired expresses, and return when the next expire."""
@@ -174,11 +156,10 @@ def _usual_answer(request: ProduceRequest, version: int) -> bytes:
     return b"".join(encode_response(ApiKey.PRODUCE, version, 0, ProduceResponse(responses=[rows])))
 
 
-def may_be_lent(connection: Connection) -> bool:
+def _may_be_shared(connection: Connection) -> bool:
     """Whether another thread may use the connection: it needs a plain socket and the GIL."""
     stream = connection.stream
-    is_plain = stream is not None and type(stream.socket) is socket
-    return EndExpress is not None and is_plain and _is_gil_enabled()
+    return stream is not None and type(stream.socket) is socket and _is_gil_enabled()
 
 
 def _is_gil_enabled() -> bool:

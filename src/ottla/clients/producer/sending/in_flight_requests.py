@@ -47,9 +47,13 @@ class InFlightRequests:
         """Register a request."""
         self.to(flight.broker_id)[flight] = None
 
-    def end(self, flight: InFlightRequest) -> None:
-        """Remove a request."""
-        self.to(flight.broker_id).pop(flight, None)
+    def end(self, flight: InFlightRequest) -> bool:
+        """Remove a request; return whether it was registered."""
+        flights = self.to(flight.broker_id)
+        if flight not in flights:
+            return False
+        del flights[flight]
+        return True
 
     def end_late(self, now_ms: int) -> int:
         """Close connections with an overdue response: a late response would be of no use.

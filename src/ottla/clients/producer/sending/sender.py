@@ -7,6 +7,8 @@ record.
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
+from threading import RLock
 from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
@@ -29,7 +31,7 @@ from ottla.clients.producer.sending.produce_requests import NO_ANSWER, Outcomes,
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
 from ottla.clients.producer.state.producer_identity import Identity
 from ottla.clients.producer.state.settings import ProducerSettings
-from ottla.clients.threads.loop_thread import create_background_task
+from ottla.clients.threads.loop_thread import NO_EPOLL, create_background_task
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 
@@ -47,13 +49,16 @@ class Sender:
         settings: ProducerSettings,
         accumulator: Accumulator,
         identity: Identity,
+        epoll: int = NO_EPOLL,
     ) -> None:
         self.leaders = Leaders(view, accumulator, settings, self.look)
         self.settling = BatchCompletion(view, clock, settings, accumulator, self.leaders, identity)
         self.is_short_of_memory = False
         """Whether a caller is blocked on buffer.memory, so that no batch lingers."""
+        self.lock = RLock()
+        """Held by each change of batches and requests in flight, in whichever thread."""
         self.is_busy = False
-        """Whether `look` is running; meanwhile no other thread may send directly."""
+        """Whether the loop's thread is inside a change: a callback there must not send directly."""
         self.request_count = 0
         self.flights = InFlightRequests(view.settings.request_timeout_ms)
         self._view = view
@@ -63,7 +68,7 @@ class Sender:
         self._calls = ProduceCalls(view, settings.acks)
         self._packing = BatchSealer(view, settings, accumulator, self.settling, self.look)
         self._loop = asyncio.get_running_loop()
-        self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls)
+        self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls, epoll)
         self._request_bytes_max = settings.max_request_size - REQUEST_OVERHEAD_BYTES
         self._slow: dict[int, int] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -96,14 +101,15 @@ class Sender:
         if self._is_looking:  # called again by a failure inside `look`
             self._is_to_look_again = True
             return
-        self.is_busy = self._is_looking = self._is_to_look_again = True
-        try:
-            while self._is_to_look_again:
-                self._is_to_look_again = False
-                self._look()
-        finally:
-            self._is_looking = False
-            self.is_busy = self._is_closed
+        with self.lock:
+            self.is_busy = self._is_looking = self._is_to_look_again = True
+            try:
+                while self._is_to_look_again:
+                    self._is_to_look_again = False
+                    self._look()
+            finally:
+                self._is_looking = False
+                self.is_busy = self._is_closed
 
     def _look(self) -> None:
         accumulator = self._accumulator
@@ -282,32 +288,35 @@ class Sender:
         self, flight: InFlightRequest, outcomes: Outcomes | None, error: Exception | None
     ) -> None:
         """Handle the response, or the error in its place."""
-        self.is_busy = True  # until the next look
-        self.flights.end(flight)
-        self.request_count += 1
-        if self._is_closed:
-            return
-        if outcomes is not None:
-            self.settling.settle(flight.shipments, outcomes)
-            self._desk.offer(flight)
-        else:
-            failure = flight.failure or error or UnreachableError("there was no answer")
-            self.settling.settle_failed(flight.shipments, failure)
-        self.look()
+        with self.lock:
+            if not self.flights.end(flight):
+                return  # a direct send that was not possible
+            self.is_busy = True  # until the next look
+            self.request_count += 1
+            if self._is_closed:
+                return
+            if outcomes is not None:
+                self.settling.settle(flight.shipments, outcomes)
+                self._desk.offer(flight)
+            else:
+                failure = flight.failure or error or UnreachableError("there was no answer")
+                self.settling.settle_failed(flight.shipments, failure)
+            self.look()
 
     async def _exchange(self, broker_id: int, shipments: list[ReadyBatch]) -> None:
         try:
             outcomes = await self._asked(broker_id, shipments)
         except Exception as error:  # noqa: BLE001 - any failure is reported to the records
-            self.is_busy = True
-            self.settling.settle_failed(shipments, error)
+            settle = partial(self.settling.settle_failed, shipments, error)
         else:
-            self.is_busy = True
-            self.settling.settle(shipments, outcomes)
+            settle = partial(self.settling.settle, shipments, outcomes)
         finally:
             self._slow[broker_id] -= 1
             self.request_count += 1
-        self.look()
+        with self.lock:
+            self.is_busy = True
+            settle()
+            self.look()
 
     async def _asked(self, broker_id: int, shipments: list[ReadyBatch]) -> Outcomes:
         if self.identity.is_transactional:
@@ -330,10 +339,6 @@ class Sender:
             self.look()
         await done
 
-    def delivers_at_once(self) -> bool:
-        """Deliver all records in the calling thread, if possible; see ExpressDesk."""
-        return self._desk.delivers_at_once()
-
     async def drop(self, reason: Exception) -> None:
         """Fail all records that are not in flight, and wait for those in flight."""
         for lane in self._accumulator.lanes():
@@ -351,7 +356,8 @@ class Sender:
 
     async def close(self, reason: Exception) -> None:
         """Stop; the remaining records fail with this reason."""
-        self._is_closed = self.is_busy = True
+        with self.lock:
+            self._is_closed = self.is_busy = True
         self.leaders.close()
         if self._timer is not None:
             self._timer.cancel()

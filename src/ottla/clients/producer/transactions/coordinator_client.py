@@ -9,13 +9,10 @@ from typing import Final, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
-from ottla.clients.producer.transactions.end_express import EndDesk
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.rpc.connection import Connection
-from ottla.runtime.clock import SystemClock
-from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.schema import EVERY_VERSION, Message
 
@@ -32,7 +29,6 @@ _MOVED: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-_monotonic_ms: Final = SystemClock().monotonic_ms
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
@@ -45,8 +41,6 @@ class TransactionCoordinator:
         self.transactional_id = transactional_id
         self.last_failure: Exception | None = None
         """The last retriable failure, for the error message of a timeout."""
-        self.ends = EndDesk(transactional_id)
-        """Direct commits in the caller's thread, available after a fast EndTxn response."""
         self._broker_id: int | None = None
 
     async def transaction_version(self) -> int:
@@ -64,19 +58,6 @@ class TransactionCoordinator:
         connection = await self._connection()
         timeout_ms = self.view.settings.request_timeout_ms
         return await connection.ask(request, answer, timeout_ms=timeout_ms, version_max=version_max)
-
-    async def ask_for_end(self, request: EndTxnRequest, version_max: int) -> EndTxnResponse:
-        """Send EndTxn once, and offer the direct path if the response was fast."""
-        connection = await self._connection()
-        began_ms = _monotonic_ms()
-        answer = await connection.ask(
-            request,
-            EndTxnResponse,
-            timeout_ms=self.view.settings.request_timeout_ms,
-            version_max=version_max,
-        )
-        self.ends.offer(connection, _monotonic_ms() - began_ms)
-        return answer
 
     def forget(self) -> None:
         """Look up the coordinator again before the next request."""

@@ -20,7 +20,7 @@ from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from ottla.wire.messages.end_txn import EndTxnRequest
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -171,7 +171,7 @@ async def end(
         committed=committed,
     )
     version_max = 5 if version >= ADDING_BY_WRITING else _LAST_BEFORE_ADDING_BY_WRITING
-    answer = await coordinator.ask_for_end(request, version_max)
+    answer = await coordinator.ask(request, EndTxnResponse, version_max=version_max)
     detail = f"the transaction of {coordinator.transactional_id!r}"
     if answer.error_code == ErrorCode.INVALID_TXN_STATE:
         detail += " was ended by its coordinator: perhaps it took more than transaction.timeout.ms"

@@ -16,7 +16,6 @@ from typing import Final, NoReturn, TypeVar
 
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.state.settings import ProducerSettings
-from ottla.clients.producer.transactions.call_turns import CallTurns
 from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
 from ottla.clients.producer.transactions.transaction_errors import (
     FATAL_FOR_BATCHES,
@@ -52,6 +51,7 @@ from ottla.clients.producer.transactions.transaction_state import (
     is_move,
     refusal,
 )
+from ottla.clients.threads.loop_thread import is_for_a_thread
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -79,7 +79,9 @@ class Transactions:
         self._added: set[TopicPartition] = set()
         self._is_closed = True  # whether batches are refused
         self._must_renew = False  # whether a new epoch is needed: sequence numbers may have gaps
-        self._call = CallTurns()
+        self.is_commit_unreported = False
+        """Whether a thread was interrupted before it had the result of a successful commit."""
+        self._call = asyncio.Lock()
         self._adding = asyncio.Lock()
         self._enter(State.UNINITIALIZED)
 
@@ -162,6 +164,18 @@ class Transactions:
             self._move(State.IN_TRANSACTION, "begin_transaction")
             self._is_closed = False
 
+    def begins_at_once(self) -> bool:
+        """Begin in the calling thread, if the producer is READY; return whether it did.
+
+        Only `begin` leaves READY, and no other call is completing while the lock is free. So the
+        event loop need not be asked; two threads must not call this at the same time.
+        """
+        if self.state is not State.READY or self._call.locked():
+            return False
+        self._is_closed = False  # first: another thread may send as soon as records are accepted
+        self._move(State.IN_TRANSACTION, "begin_transaction")
+        return True
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], group: GroupMetadata
     ) -> None:
@@ -214,7 +228,11 @@ class Transactions:
     async def commit(self) -> None:
         """Send all records and commit; the module docstring explains the errors."""
         async with self._call:
+            if self.is_commit_unreported and self.state is State.READY:
+                return  # an interrupted caller asks again
             await self._commit()
+            # Ctrl-C may come between this line and the waiting thread.
+            self.is_commit_unreported = is_for_a_thread()
 
     async def _commit(self) -> None:
         self._check_failure()
@@ -386,6 +404,7 @@ class Transactions:
     def _move(self, target: State, call: str) -> None:
         if not is_move(self.state, target):
             self._refuse(call)
+        self.is_commit_unreported = False
         self._enter(target)
 
     def _refuse(self, call: str) -> NoReturn:
