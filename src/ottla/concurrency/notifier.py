@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Self
 
-from ottla.concurrency.eager_task import Woken
 from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX, Deadlines
 from ottla.environment.clock import Clock
 
@@ -82,7 +81,7 @@ class Notifier:
                 if not waiting:
                     del self._waiting[name]
 
-    async def sleep(self, deadline_ms: int, woken: Woken) -> bool:
+    async def sleep(self, deadline_ms: int, woken: "asyncio.Future[bool]") -> bool:
         """Wait until it is woken; False if the deadline, or the end, came first."""
         if deadline_ms <= self._clock.monotonic_ms() or self.is_closed:
             return False
@@ -102,7 +101,7 @@ class Subscription:
         self._notifier = notifier
         self._names = names
         self._notified: dict[Hashable, None] = {}
-        self._woken: Woken | None = None
+        self._woken: asyncio.Future[bool] | None = None
         notifier.add(names, self)
 
     def __enter__(self) -> Self:
@@ -126,7 +125,7 @@ class Subscription:
         """Wait for a notification; False on the deadline, or on close."""
         if self._notified:
             return True
-        self._woken = Woken(loop=asyncio.get_running_loop())
+        self._woken = asyncio.get_running_loop().create_future()
         return await self._notifier.sleep(deadline_ms, self._woken)
 
     def take(self) -> list[Hashable]:

@@ -1,7 +1,4 @@
-"""Coroutines that start at once, and become tasks only if they must wait.
-
-A coroutine that waits for a wake needs no task either.
-"""
+"""Coroutines that start at once, and become tasks only if they must wait."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from ottla.concurrency.eager_task import Woken, start
+from ottla.concurrency.eager_task import start
 
 
 def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    begun = start(work, asyncio.get_running_loop())
-    assert begun is None or isinstance(begun, asyncio.Task)
-    return begun
+    return start(work, asyncio.get_running_loop())
 
 
 def test_what_never_has_to_wait_is_done_at_once_and_needs_no_task() -> None:
@@ -137,58 +132,11 @@ def test_what_was_waited_for_in_vain_is_raised_in_it() -> None:
     assert asyncio.run(story()) == ["the disk is full"]
 
 
-def test_who_waits_for_wakes_needs_no_task_and_goes_on_when_they_are_told() -> None:
-    async def story() -> list[str]:
-        loop = asyncio.get_running_loop()
-        first, second = Woken(loop=loop), Woken(loop=loop)
-        told = []
-
-        async def work() -> None:
-            told.append(f"first {await first}")
-            told.append(f"second {await second}")
-
-        assert start(work(), loop) is not None
-        assert len(asyncio.all_tasks()) == 1
-        first.set_result(True)
-        told.append("others")
-        await asyncio.sleep(0)
-        second.set_result(False)
-        await asyncio.sleep(0)
-        return told
-
-    assert asyncio.run(story()) == ["others", "first True", "second False"]
-
-
-def test_who_was_woken_and_waits_for_something_else_is_a_task_from_then_on() -> None:
-    async def story() -> list[str]:
-        loop = asyncio.get_running_loop()
-        wake, is_there = Woken(loop=loop), asyncio.Event()
-        told = []
-
-        async def work() -> None:
-            await wake
-            await is_there.wait()
-            async with asyncio.timeout(60):
-                await asyncio.sleep(0)
-            told.append("a task")
-
-        begun = start(work(), loop)
-        wake.set_result(True)
-        await asyncio.sleep(0)
-        [task] = asyncio.all_tasks() - {asyncio.current_task()}
-        is_there.set()
-        await task
-        assert begun is not None
-        return told
-
-    assert asyncio.run(story()) == ["a task"]
-
-
-@pytest.mark.parametrize("moment", ["asleep", "just woken", "a task by now"])
+@pytest.mark.parametrize("moment", ["waiting", "just woken", "waiting again"])
 def test_who_is_cancelled_hears_of_it_where_it_waits(moment: str) -> None:
     async def story() -> list[str]:
         loop = asyncio.get_running_loop()
-        wake = Woken(loop=loop)
+        wake = loop.create_future()
         told = []
 
         async def work() -> None:
@@ -201,9 +149,10 @@ def test_who_is_cancelled_hears_of_it_where_it_waits(moment: str) -> None:
 
         begun = start(work(), loop)
         assert begun is not None
-        if moment != "asleep":
+        if moment != "waiting":
             wake.set_result(True)
-        if moment == "a task by now":
+        if moment == "waiting again":
+            await asyncio.sleep(0)
             await asyncio.sleep(0)
         begun.cancel()
         for _ in range(3):

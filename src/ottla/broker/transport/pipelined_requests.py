@@ -1,11 +1,11 @@
 """The in-flight requests of one connection, in the order of their arrival."""
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.broker.transport.response_writer import Piece, memory_bytes
-from ottla.concurrency.eager_task import Waiting
 
 
 @dataclass(slots=True, eq=False)
@@ -14,7 +14,7 @@ class Request:
 
     answer: Sequence[Piece] | None = None
     is_refused: bool = False
-    waiting: Waiting | None = None
+    waiting: asyncio.Task[None] | None = None
     """Kept here, because an event loop alone does not keep it alive."""
 
 
