@@ -42,6 +42,7 @@ class ReadyBatch:
         "batch",
         "charged_bytes",
         "is_in_doubt",
+        "is_part",
         "last_failure",
         "number",
         "outbox",
@@ -63,6 +64,8 @@ class ReadyBatch:
         self.producer = NOBODY
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
+        self.is_part = False
+        """Whether the batch is a part of one that was split: the parts have the same number."""
         self.is_in_doubt = False
         """Whether an attempt had no response, so that the batch may be in the log."""
         self.last_failure: Exception | None = None
@@ -110,6 +113,14 @@ class PartitionQueue:
         self.backoff_ms = 0
         self.leader_epoch = -1
         """The leader epoch at the last request."""
+
+    def begin_flight(self, shipment: ReadyBatch) -> None:
+        """Add a batch to those in flight, for its next attempt."""
+        shipment.attempts += 1
+        self.flying.append(shipment)
+        # Brokers refuse the batch after a gap. A batch between two others in flight was completed
+        # by another leader, or has failed and ends the transaction.
+        assert all(map(_follows, self.flying[1:], self.flying)), self.name
 
     def queue_again(self, shipments: Sequence[ReadyBatch]) -> None:
         """Put consecutive batches back into the queue, in their order."""
@@ -172,6 +183,14 @@ class PartitionQueue:
         """Whether all earlier batches have a result."""
         before = [one for one in (*self.flying, *self.waiting) if one.number < shipment.number]
         return not before
+
+
+def _follows(later: ReadyBatch, earlier: ReadyBatch) -> bool:
+    """Whether two batches in flight have consecutive sequences, if no batch is between them."""
+    if later.number != earlier.number + 1 or earlier.is_part or earlier.producer == NOBODY:
+        return later.number > earlier.number
+    end = (earlier.base_sequence + earlier.record_count) % SEQUENCE_MODULUS
+    return later.producer == earlier.producer and later.base_sequence == end
 
 
 def seal(

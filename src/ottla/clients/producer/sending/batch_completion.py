@@ -265,6 +265,7 @@ class BatchCompletion:
             piece = ReadyBatch(outbox, part, shipment.number, payload)
             piece.charged_bytes = charge // 2 if part is parts[0] else charge - charge // 2
             piece.attempts = shipment.attempts
+            piece.is_part = True
             piece.stamp(shipment.producer, sequence)
             if sequence != NO_SEQUENCE:
                 sequence = (sequence + part.record_count) % SEQUENCE_MODULUS

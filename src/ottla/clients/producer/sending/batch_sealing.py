@@ -51,15 +51,21 @@ class BatchSealer:
             in_doubt = next((one for one in outbox.waiting if one.is_in_doubt), None)
             if in_doubt is not None:  # it may be in the log; only a broker knows
                 outbox.waiting.remove(in_doubt)
-                return _taken(outbox, in_doubt)
+                outbox.begin_flight(in_doubt)
+                return in_doubt
             if not self._renumber(outbox):
                 return None
         if outbox.waiting:
-            return _taken(outbox, outbox.waiting.popleft())
-        if not lane.closed:
-            self._accumulator.close_open(lane)
-        batch = lane.take()
-        return None if batch is None else _taken(outbox, self._sealed(outbox, batch))
+            shipment = outbox.waiting.popleft()
+        else:
+            if not lane.closed:
+                self._accumulator.close_open(lane)
+            batch = lane.take()
+            if batch is None:
+                return None
+            shipment = self._sealed(outbox, batch)
+        outbox.begin_flight(shipment)
+        return shipment
 
     def close(self) -> None:
         """Stop requesting a producer id."""
@@ -113,9 +119,3 @@ class BatchSealer:
                 await pause(backoff_ms)
                 backoff_ms = min(2 * backoff_ms, self._view.settings.retry_backoff_max_ms)
         self._on_news()
-
-
-def _taken(outbox: PartitionQueue, shipment: ReadyBatch) -> ReadyBatch:
-    shipment.attempts += 1
-    outbox.flying.append(shipment)
-    return shipment
