@@ -15,9 +15,9 @@ import pytest
 import ottla
 from ottla import Admin, ApiError, ErrorCode, ItemsFailedError, OffsetSpec, TopicPartition, aio
 from ottla.clients.admin import async_admin
+from ottla.clients.admin.admin import Face
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.errors import ClientClosedError, NoAnswerError, UnreachableError
-from ottla.clients.threads.sync_facade import Face
 from ottla.testing import Broker
 
 NOWHERE = "127.0.0.1:1"

@@ -1,8 +1,13 @@
-"""The synchronous admin client: `admin.topics.create(…)`."""
+"""The synchronous admin client: `admin.topics.create(…)`.
 
-from collections.abc import Mapping
+A facade of the asynchronous client, without writing every call twice: it lists the calls, and each
+keeps the arguments, the types and the docstring of the asynchronous method.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from ottla.clients.admin.admin_cluster import ClusterAdmin
 from ottla.clients.admin.admin_configs import ConfigAdmin
@@ -19,8 +24,34 @@ from ottla.clients.config.settings import read_client_settings
 from ottla.clients.errors import ClientClosedError
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.clients.threads.not_picklable import Rooted
-from ottla.clients.threads.sync_facade import Face, blocking
 from ottla.runtime.randomness import SystemRandomness
+
+N = TypeVar("N")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Face(Generic[N]):
+    """An asynchronous object, with the thread that runs its calls."""
+
+    def __init__(self, thread: LoopThread, behind: N) -> None:
+        self._thread = thread
+        self._behind = behind
+
+    def _wait(self, call: Callable[[N], Coroutine[Any, Any, R]]) -> R:
+        return self._thread.run(call(self._behind))
+
+
+def blocking(
+    method: Callable[Concatenate[N, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Face[N], P], R]:
+    """Make a method of a facade: it waits for the result of the asynchronous method."""
+
+    @wraps(method)
+    def wait(face: Face[N], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return face._wait(lambda behind: method(behind, *args, **kwargs))  # noqa: SLF001 - its own
+
+    return wait
 
 
 class Topics(Face[TopicAdmin]):

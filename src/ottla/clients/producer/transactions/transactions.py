@@ -12,7 +12,7 @@ TransactionFailedError, they have not, and never will. After a timeout the resul
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from ottla.clients.errors import NoAnswerError
 from ottla.clients.producer.state.settings import ProducerSettings
@@ -28,7 +28,6 @@ from ottla.clients.producer.transactions.transaction_errors import (
     fatal,
     is_abortable,
 )
-from ottla.clients.producer.transactions.transaction_hooks import Records
 from ottla.clients.producer.transactions.transaction_requests import (
     ADDING_BY_WRITING,
     NOBODY,
@@ -59,6 +58,19 @@ from ottla.model.identifiers import TopicPartition
 PRODUCE_VERSION_BEFORE_ADDING: Final = 11
 """The last version of Produce that does not add its partitions to the transaction itself."""
 T = TypeVar("T")
+
+
+class Records(Protocol):
+    """The producer's pending records."""
+
+    def refuse(self, reason: Exception | None) -> None:
+        """Refuse new records with this error; None accepts them again."""
+
+    async def flush(self) -> None:
+        """Return when all pending records are delivered or have failed."""
+
+    async def drop(self, reason: Exception) -> None:
+        """Fail all records that are not in flight, and wait for those in flight."""
 
 
 class Transactions:
