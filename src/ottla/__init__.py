@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         FencedInstanceIdError,
         RebalanceInProgressError,
     )
-    from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
     from ottla.clients.consumer.state.errors import (
         ConsumerError,
         CorruptRecordError,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         WakeupError,
     )
+    from ottla.clients.consumer.state.offsets import OffsetAndMetadata
     from ottla.clients.consumer.workers.errors import HandlerError, StuckHandlerError
     from ottla.clients.errors import (
         ClientClosedError,
@@ -145,7 +145,7 @@ _MODULE_BY_NAME: Final = {
     "LogTruncationError": "ottla.clients.consumer.state.errors",
     "NoAnswerError": "ottla.clients.errors",
     "NoOffsetForPartitionError": "ottla.clients.consumer.state.errors",
-    "OffsetAndMetadata": "ottla.clients.consumer.group.group_protocol",
+    "OffsetAndMetadata": "ottla.clients.consumer.state.offsets",
     "OffsetAndTimestamp": "ottla.clients.consumer.core.sync_calls",
     "OffsetOutOfRangeError": "ottla.clients.consumer.state.errors",
     "OffsetSpec": "ottla.clients.admin.admin_offsets",

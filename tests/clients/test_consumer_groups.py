@@ -23,9 +23,9 @@ from ottla.clients.consumer.group.group_errors import (
     FencedInstanceIdError,
     RebalanceInProgressError,
 )
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
 from ottla.clients.consumer.group.group_requests import GroupRequests
 from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transactions.transaction_errors import TransactionAbortableError
 from ottla.model.error_code import ErrorCode

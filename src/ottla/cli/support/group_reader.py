@@ -10,7 +10,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+    from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 
 COMMIT_SECONDS: Final = 5.0
 StartOffsets = Callable[[Sequence[TopicPartition]], Awaitable[dict[TopicPartition, int]]]

@@ -18,9 +18,8 @@ from ottla.clients.consumer.core.sync_calls import (
     PartitionReplicas,
     partition_replicas,
 )
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
-from ottla.clients.consumer.group.membership import GroupMembership
 from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.consumer.state.settings import ConsumerSettings, read_consumer_settings
 from ottla.clients.consumer.state.subscription import RebalanceListener
 from ottla.clients.consumer.workers.settings import Handler, WorkOptions, WorkSettings
@@ -51,7 +50,7 @@ class AsyncConsumer(ConsumerCalls):
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         client_settings, consumer_settings = read_consumer_settings(settings, keywords)
         view = ClusterView(client_settings, randomness=self._randomness)
-        self._core = ConsumerCore(view, consumer_settings, SystemClock(), GroupMembership)
+        self._core = ConsumerCore(view, consumer_settings, SystemClock())
         watch(self, "aio.Consumer", view, view.abandon)
 
     @classmethod
@@ -65,7 +64,7 @@ class AsyncConsumer(ConsumerCalls):
         """Make a consumer on an existing view; closing the consumer closes the view."""
         consumer = cls.__new__(cls)
         consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
-        core = ConsumerCore(view, settings, clock, GroupMembership)
+        core = ConsumerCore(view, settings, clock)
         consumer._core = core  # noqa: SLF001 - its own
         return consumer
 

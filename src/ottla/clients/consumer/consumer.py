@@ -16,7 +16,7 @@ from ottla.clients.consumer.core.sync_calls import (
     PartitionReplicas,
 )
 from ottla.clients.consumer.core.thread_guard import OneThread
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.consumer.state.settings import read_consumer_settings
 from ottla.clients.consumer.workers.settings import Handler, WorkOptions, WorkSettings
 from ottla.clients.threads.loop_thread import LoopThread

@@ -18,13 +18,9 @@ from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
 from ottla.clients.consumer.fetching.partition_leaders import Leaders
 from ottla.clients.consumer.fetching.positions import PositionFinder
 from ottla.clients.consumer.fetching.prefetcher import Prefetcher
-from ottla.clients.consumer.group.group_protocol import (
-    GroupSide,
-    OffsetAndMetadata,
-    offset_of,
-    to_commit,
-)
+from ottla.clients.consumer.group.membership import GroupMembership
 from ottla.clients.consumer.state.errors import ConsumerError, WakeupError
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata, offset_of, to_commit
 from ottla.clients.consumer.state.reset_policy import parse_reset_policy
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import SubscriptionState
@@ -36,16 +32,6 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 T = TypeVar("T")
-MakeGroup = Callable[
-    [
-        ClusterView,
-        ConsumerSettings,
-        SubscriptionState,
-        Callable[[], None],
-        Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
-    ],
-    GroupSide,
-]
 NO_GROUP: Final = "this consumer has no group.id: it cannot subscribe, nor commit"
 
 
@@ -57,7 +43,6 @@ class ConsumerCore:
         view: ClusterView,
         settings: ConsumerSettings,
         clock: Clock,
-        make_group: MakeGroup | None,
     ) -> None:
         self.view = view
         self.settings = settings
@@ -83,11 +68,11 @@ class ConsumerCore:
         self._prefetcher: Prefetcher | None = None
         self._is_woken_up = False
         self.is_closing = self.is_closed = False
-        self.group: GroupSide | None = None
-        if make_group is not None and settings.group_id is not None:
-            told = self.interceptors.committed
-            self.group = make_group(view, settings, self.state, self.wake_poll, told)
-            self._positions.group = self.group
+        self.group: GroupMembership | None = None
+        if settings.group_id is not None:
+            self.group = self._positions.group = GroupMembership(
+                view, settings, self.state, self.wake_poll, self.interceptors.committed
+            )
 
     def start(self) -> None:
         """Start fetching in the running loop, unless started before."""
@@ -258,7 +243,7 @@ class ConsumerCore:
 
     # -- the group ------------------------------------------------------------------------------
 
-    def needed_group(self) -> GroupSide:
+    def needed_group(self) -> GroupMembership:
         """Return the group; ConsumerError if there is none."""
         if self.group is None:
             raise ConsumerError(NO_GROUP)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clients.consumer.core.core import ConsumerCore, metrics_of, named
 from ottla.clients.consumer.fetching.fetch_buffer import lag_of
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata, offset_of
 from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata, offset_of
 from ottla.clients.consumer.state.subscription import (
     Choice,
     Position,

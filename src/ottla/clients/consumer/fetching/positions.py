@@ -35,7 +35,7 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.group.group_protocol import GroupSide
+    from ottla.clients.consumer.group.membership import GroupMembership
 
 VALIDATION_VERSION_MIN: Final = 3
 """Earlier versions of OffsetForLeaderEpoch are for brokers only."""
@@ -67,7 +67,7 @@ class PositionFinder:
         self._clock = clock
         self._is_committed_only = settings.isolation_level == "read_committed"
         self._back_off = back_off
-        self.group: GroupSide | None = None
+        self.group: GroupMembership | None = None
 
     async def place_committed(self, partitions: list[AssignedPartition]) -> None:
         """Start at the group's committed offsets; without a commit, use auto.offset.reset."""

@@ -26,23 +26,11 @@ class AssignmentChanges:
         self._told: dict[TopicPartition, asyncio.Event] = {}
         """The partitions whose revocation a listener is handling; set when the listener returns."""
 
-    async def revoke(
-        self,
-        names: Collection[TopicPartition],
-        is_committed: Callable[[Collection[TopicPartition]], bool] | None = None,
-    ) -> bool:
-        """Revoke partitions: the final commit if one is due, then the listener, then the removal.
-
-        False if the commit is still running. Until it ends the partitions stay assigned, but poll
-        returns no records from them.
-        """
-        if not names:
-            return True
-        self._state.mark_revoking(names)
-        if is_committed is not None and not is_committed(names):
-            return False
-        await self._tell_and_drop(self._state.listener.on_revoked, names)
-        return True
+    async def revoke(self, names: Collection[TopicPartition]) -> None:
+        """Call the listener, and drop partitions; meanwhile poll returns no records from them."""
+        if names:
+            self._state.mark_revoking(names)
+            await self._tell_and_drop(self._state.listener.on_revoked, names)
 
     async def lose_all(self) -> None:
         """Drop every partition without a commit: other members own them already."""

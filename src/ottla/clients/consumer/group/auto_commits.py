@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from logging import getLogger
 from typing import Final
 
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata, to_commit
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata, to_commit
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import SubscriptionState
 from ottla.clients.errors import NoAnswerError, UnreachableError

@@ -6,11 +6,11 @@ by other members, and blocks all later responses on its connection.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.group.group_errors import FencedInstanceIdError
+from ottla.clients.consumer.group.membership_machine import Generation
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.errors import check
 from ottla.model.api_error import ApiError
@@ -29,23 +29,9 @@ from ottla.wire.messages.sync_group import (
 )
 
 PROTOCOL_TYPE: Final = "consumer"
-NO_GENERATION: Final = -1
 _MEMBERS_IN_A_LIST_SINCE: Final = 3
 _REASON_LENGTH_MAX: Final = 255
 _MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A member id and the generation of its membership; empty before the first join."""
-
-    generation_id: int = NO_GENERATION
-    member_id: str = ""
-
-    @property
-    def is_member(self) -> bool:
-        """Whether the member belongs to a generation."""
-        return self.generation_id > NO_GENERATION
 
 
 class GroupRequests:

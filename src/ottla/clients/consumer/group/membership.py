@@ -1,63 +1,69 @@
-"""A consumer's membership in a classic group: join, heartbeat, rebalance and leave.
+"""A consumer's membership in a classic group: executes the decisions of `MembershipMachine`.
 
-Listeners are called only in `before_poll`, `unsubscribe` and `close`. Joining and heartbeats run in
-tasks of their own, so that neither depends on how often the application polls:
-
-    before_poll:  revoke partitions  ─► start to join   ...  revoke, assign ─► (again, or poll)
-    tasks:        last commit, JoinGroup, SyncGroup ─► heartbeats ─► "rebalance": wakes the poll
-                                                                 └─► "lost": on_lost with the next
-
-`before_poll` blocks only on listeners. Each task wakes the poll when it ends; the next call
-continues the rebalance:
-
-    rebalance                 a poll continues it when             woken by
-    none                      there is a reason to join, or lost   `MemberState`
-                              the subscription has changed         not needed: a poll follows
-    last commit, then join    the commit has ended, or lost        `LastCommit`, `MemberState`
-    joining                   the join has succeeded or failed     `_joining`
-    last commit, then assign  the commit has ended, or lost        `LastCommit`, `MemberState`
+Listeners are called only in `before_poll`, `unsubscribe` and `close`, which block on nothing else
+but the end of the membership. A background task sends one request of the machine after the other;
+it wakes a waiting poll after each, so that the poll executes what has become due.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from logging import getLogger
 from typing import Final
 
-from ottla.clients.assignors.assignor import MemberSubscription, PreviousAssignment
+from ottla.clients.admin.group_descriptions import assigned_partitions
+from ottla.clients.assignors.assignor import Assignor, MemberSubscription
+from ottla.clients.assignors.group_bytes import encode_subscription
 from ottla.clients.assignors.known import assignors
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.group.assignment_changes import AssignmentChanges
-from ottla.clients.consumer.group.auto_commits import AutoCommits, BackgroundCommits, OnCommit
-from ottla.clients.consumer.group.final_auto_commit import LastCommit
-from ottla.clients.consumer.group.group_metadata import ConsumerGroupMetadata
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
-from ottla.clients.consumer.group.group_requests import NO_GENERATION, GroupRequests
-from ottla.clients.consumer.group.heartbeat_tasks import HeartbeatTasks
-from ottla.clients.consumer.group.joining import JoinAttempt, Joined
-from ottla.clients.consumer.group.member_commits import MemberCommits
-from ottla.clients.consumer.group.member_state import LOST, MemberState
+from ottla.clients.consumer.group.auto_commits import (
+    COMMIT_FAILURES,
+    AutoCommits,
+    BackgroundCommits,
+    Offsets,
+    OnCommit,
+)
+from ottla.clients.consumer.group.group_errors import CommitFailedError, RebalanceInProgressError
+from ottla.clients.consumer.group.group_requests import GroupRequests
+from ottla.clients.consumer.group.group_topics import TopicWatch, share_out
+from ottla.clients.consumer.group.membership_machine import (
+    NO_GENERATION,
+    REMOVED,
+    SILENT,
+    Act,
+    Generation,
+    MembershipMachine,
+    Request,
+    Step,
+)
 from ottla.clients.consumer.group.offset_commits import OffsetCommits
-from ottla.clients.consumer.group.topic_watch import TopicWatch
+from ottla.clients.consumer.state.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.clients.consumer.state.settings import ConsumerSettings
-from ottla.clients.consumer.state.subscription import Choice, SubscriptionState
-from ottla.clients.errors import RETRIABLE, ClientClosedError, NoAnswerError, UnreachableError
+from ottla.clients.consumer.state.subscription import SubscriptionState
+from ottla.clients.errors import ClientClosedError, NoAnswerError, UnreachableError
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.wire.messages.join_group import JoinGroupResponse
 
 LEAVE_MS_MAX: Final = 5_000
 """The limit of the last commit and LeaveGroup where no deadline is given."""
-_PASSING: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED)
+MEMBER_ID_SECONDS_MAX: Final = 1.0
+"""How long a cancelled first JoinGroup waits for its member id, which LeaveGroup needs."""
+_NETWORK: Final = (UnreachableError, NoAnswerError)
 _log = getLogger(__name__)
 
 
 class GroupMembership:
-    """One member. `wake` is called when `before_poll` becomes due while a poll waits.
+    """One member. All methods but `is_due` and `rebalance_count` run on the event loop's thread.
 
-    `on_committed` is called after every successful commit, also after automatic ones.
+    Deadlines use the loop's clock. The assignment changes only through SubscriptionState, which the
+    fetcher follows. `wake` is called when `before_poll` becomes due while a poll waits,
+    `on_committed` after every successful commit, also after automatic ones.
     """
 
     def __init__(
@@ -66,84 +72,127 @@ class GroupMembership:
         settings: ConsumerSettings,
         state: SubscriptionState,
         wake: Callable[[], None],
-        on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
+        on_committed: Callable[[Offsets], None],
     ) -> None:
         assert settings.group_id is not None
+        self._group_id = settings.group_id
         self._settings = settings
         self._state = state
         self._wake = wake
+        self._on_committed = on_committed
         self._assignors = assignors(settings.partition_assignment_strategy)
-        self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
+        is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
+        self._machine = MembershipMachine(
+            state, settings, view.settings, is_cooperative=is_cooperative
+        )
         self._requests = GroupRequests(view.sibling(), settings.group_id, settings)
-        self._standing = MemberState(settings.group_id, state, wake)
         self._offsets = OffsetCommits(self._requests, view)
-        self._commits = MemberCommits(self._offsets, self._standing, on_committed)
-        self._background = BackgroundCommits(self._commits.commit)
+        self._background = BackgroundCommits(self.commit)
         self._auto = AutoCommits(state, settings)
-        self._last_commit = LastCommit(self._auto, self._commit_in_time, wake)
         self._changes = AssignmentChanges(state)
         self._watch = TopicWatch(self._requests, state, settings)
-        self._joiner = JoinAttempt(self._requests, self._assignors, self._standing.become)
-        self._keeping_up = HeartbeatTasks(
-            self._requests, settings, self._standing, self._watch, lambda: self._polled_at, wake
-        )
-        self._joined_for: tuple[object, frozenset[str]] | None = None
-        self._joining: asyncio.Task[Joined | None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        """The task that sends requests, and after a join the one that watches the topics."""
+        self._leaving: asyncio.Task[None] | None = None
+        self._last_commit: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._polled_at = 0.0
-        self._last_commit_ms_max = min(view.settings.timeout_ms, settings.max_poll_interval_ms)
-        self.rebalance_count = 0
+
+    @property
+    def rebalance_count(self) -> int:
+        """The number of rebalances in which this member received an assignment."""
+        return self._machine.rebalance_count
 
     # -- polling --------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Return whether `before_poll` has work to do; each call records a poll."""
+        """Return whether `before_poll` has work to do; each call records a poll.
+
+        Cheap, from any thread, called at every poll.
+        """
         if self._loop is None:
             return True
-        self._polled_at = now = self._loop.time()
-        return (
-            self._standing.failure is not None
-            or self._background.has_news
-            or self._is_rebalance_due()
-            or self._must_commit(now)
-        )
+        now = self._loop.time()
+        self._machine.on_poll(now)
+        return self._machine.is_due() or self._background.has_news or self._must_commit(now)
 
     async def before_poll(self) -> None:
-        """Do the due work; joins and commits run in the background."""
-        self._has_polled()
+        """Do the due work: listeners, automatic commits, and the steps of a rebalance."""
+        self._loop = asyncio.get_running_loop()
+        self._machine.on_poll(self._loop.time())
         try:
             await self._background.tell()
-            self._standing.raise_failure()
-            if self._must_commit(self._polled_at):
-                self._background.start(self._auto.take(self._polled_at), self._auto.on_commit)
-            while self._is_rebalance_due():
-                if not await self._take_part():
-                    return
+            now = self._loop.time()
+            if self._must_commit(now):
+                self._background.start(self._auto.take(now), self._auto.on_commit)
+            while (step := self._machine.next_step()) is not None:
+                await self._execute(step)
+                self._changes.raise_kept()
         finally:
-            self._has_polled()
-
-    def _has_polled(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._polled_at = self._loop.time()
+            self._machine.on_poll(self._loop.time())
 
     def _must_commit(self, now: float) -> bool:
-        """Return whether an automatic commit is due; none is during a rebalance."""
-        is_rebalancing = self._joining is not None or self._last_commit.is_begun
-        return not is_rebalancing and self._auto.is_due(now)
+        return self._machine.may_auto_commit and self._auto.is_due(now)
 
-    def _is_rebalance_due(self) -> bool:
-        """Return whether a rebalance must start or continue; fetching continues meanwhile."""
-        if not self._standing.is_subscribed:
-            return False
-        if self._last_commit.is_begun:
-            return self._standing.is_lost or not self._last_commit.is_under_way
-        if self._joining is not None:
-            return self._joining.done()
-        return (
-            self._standing.rejoin_reason is not None
-            or self._standing.is_lost
-            or self._joined_for != (self._state.pattern, self._state.topics)
+    async def _execute(self, step: Step) -> None:
+        act, names = step
+        if act is Act.COMMIT:
+            self._start_last_commit(names)
+            return
+        self._cancel_last_commit()
+        if act is Act.REVOKE:
+            await self._changes.revoke(names)
+            self._auto.forget(names)
+        elif act is Act.LOSE:
+            self._auto.forget(names)
+            await self._changes.lose_all()
+        elif act is Act.JOIN:
+            _log.info("group %r: joining: %s", self._group_id, self._machine.join_reason)
+            self._tasks = [create_background_task(self._send_requests(self._tasks))]
+        else:
+            await self._assign(names)
+
+    async def _assign(self, names: Collection[TopicPartition]) -> None:
+        generation_id = self._machine.assignment_generation.generation_id
+        listed = ", ".join(map(str, names)) or "nothing"
+        _log.info("group %r: generation %d reads %s", self._group_id, generation_id, listed)
+        try:
+            await self._changes.assign(names)
+        except BaseException:
+            self._machine.request_rejoin("assigning was broken off")
+            raise
+
+    # -- the last commit before a revocation ----------------------------------------------------
+
+    def _start_last_commit(self, names: tuple[TopicPartition, ...]) -> None:
+        """Commit in a task, so that no poll blocks; poll returns no more records of these."""
+        self._state.mark_revoking(names)
+        if offsets := self._auto.take(asyncio.get_running_loop().time(), frozenset(names)):
+            self._last_commit = create_background_task(self._commit_last(names, offsets))
+        else:
+            self._machine.on_last_commit(names)
+
+    async def _commit_last(self, names: tuple[TopicPartition, ...], offsets: Offsets) -> None:
+        try:
+            await self._try_last_commit(offsets)
+        except Exception:  # noqa: BLE001 - a bug must not keep the partitions from other members
+            _log.exception("the last commit before partitions are revoked has failed")
+        self._machine.on_last_commit(names)
+        self._wake()
+
+    async def _try_last_commit(self, offsets: Offsets) -> None:
+        """Commit within the time that a rebalance waits for this member; log a failure."""
+        timeout_ms = min(
+            self._requests.view.settings.timeout_ms, self._settings.max_poll_interval_ms
         )
+        try:
+            await self.commit(offsets, timeout_ms)
+        except COMMIT_FAILURES as error:
+            self._auto.on_commit(offsets, error)
+
+    def _cancel_last_commit(self) -> None:
+        if self._last_commit is not None:
+            self._last_commit.cancel()
+            self._last_commit = None
 
     # -- committing -----------------------------------------------------------------------------
 
@@ -153,15 +202,41 @@ class GroupMembership:
         """Return the group's committed offsets; partitions without a commit are left out."""
         return await self._offsets.committed(partitions)
 
-    async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
-    ) -> None:
+    async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
         """Commit, with retries within default.api.timeout.ms; commits stay in order."""
-        await self._commits.commit(offsets, timeout_ms)
+        if not offsets:
+            return
+        generation = self._machine.generation
+        self._machine.raise_fatal()
+        if self._machine.is_subscribed and not generation.is_member:
+            raise self._refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        try:
+            await self._offsets.commit(generation, offsets, timeout_ms)
+        except ApiError as error:
+            refusal = self._refused(generation, error)
+            raise refusal from None if refusal is error else error
+        self._on_committed(offsets)
 
-    def commit_async(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit | None = None
-    ) -> None:
+    def _refused(self, generation: Generation, error: ApiError) -> ApiError:
+        """Report a refused commit to the machine; return the error for the application."""
+        is_current = generation == self._machine.generation
+        self._machine.on_commit_error(generation, error)
+        self._wake()
+        if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+            return RebalanceInProgressError(self._group_id)
+        if error.code in REMOVED and self._machine.is_subscribed:
+            return self._refusal(error.code)
+        if error.code is ErrorCode.FENCED_INSTANCE_ID and not is_current:
+            # This consumer has rejoined since, so it has fenced its own former generation.
+            return self._refusal(error.code)
+        return error
+
+    def _refusal(self, code: ErrorCode) -> ApiError:
+        if self._machine.is_rebalancing:
+            return RebalanceInProgressError(self._group_id)
+        return CommitFailedError(code, self._group_id)
+
+    def commit_async(self, offsets: Offsets, on_commit: OnCommit | None = None) -> None:
         """Commit in the background; a later poll, or `close`, calls the callback."""
         self._background.start(offsets, on_commit)
 
@@ -172,157 +247,156 @@ class GroupMembership:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the generation of the assignment, even if the group has removed this member."""
-        generation = self._standing.reads_as
+        generation = self._machine.assignment_generation
         return ConsumerGroupMetadata(
-            self._requests.group_id,
+            self._group_id,
             generation.generation_id,
             generation.member_id,
             self._requests.instance_id,
         )
 
-    async def _commit_in_time(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit within the time that a rebalance waits for this member."""
-        await self._commits.commit(offsets, self._last_commit_ms_max)
-
-    # -- rebalancing ----------------------------------------------------------------------------
-
     def enforce_rebalance(self, reason: str) -> None:
         """Rejoin with the next poll, unless the member is joining already."""
-        if self._joining is None or self._joining.done():
-            self._standing.request_rejoin(reason)
+        self._machine.request_rejoin(reason)
+        self._wake()
 
-    async def _take_part(self) -> bool:
-        """Advance the rebalance; False if it continues in the background."""
-        if self._standing.is_lost:
-            await self._give_up()
-        if self._joining is None:
-            if not await self._prepare():
-                return False
-            self._start_joining()
-        assert self._joining is not None
-        if not self._joining.done():
-            return False
-        is_over = True
-        try:
-            joined = self._joining.result()
-            if joined is not None and joined.generation == self._standing.generation:
-                is_over = await self._complete(joined)
-        except BaseException:
-            self._standing.request_rejoin("joining has failed, or was broken off")
-            raise
-        finally:
-            if is_over:
-                self._end_joining()
-        self._changes.raise_kept()
-        return is_over
+    # -- requests in the background -------------------------------------------------------------
 
-    def _end_joining(self) -> None:
-        self._last_commit.cancel()
-        self._joining, self._standing.is_joining = None, False
-
-    async def _prepare(self) -> bool:
-        """Revoke partitions before joining: all, or, if cooperative, those of unsubscribed topics.
-
-        False if the last commit is still running, or a listener has unsubscribed.
-        """
-        assigned = list(self._state.assigned)
-        if self._is_cooperative:
-            is_pattern = self._state.choice is Choice.PATTERN  # its topics are not resolved yet
-            wanted = self._state.topics
-            assigned = [name for name in assigned if not is_pattern and name.topic not in wanted]
-        try:
-            is_over = await self._revoke(assigned)
-        except BaseException:
-            self._standing.request_rejoin("giving back was broken off")
-            raise
-        self._changes.raise_kept()
-        self._standing.raise_failure()  # a listener may have closed the consumer
-        return is_over and self._standing.is_subscribed
-
-    def _start_joining(self) -> None:
-        reason = self._standing.rejoin_reason or "the subscription has changed"
-        self._standing.rejoin_reason = None
-        self._standing.is_joining = True
-        self._last_commit.cancel()
-        self._joining = create_background_task(self._join(reason))
-        self._joining.add_done_callback(lambda _: self._wake())
-
-    async def _complete(self, joined: Joined) -> bool:
-        """Apply the assignment; False while the last commit of revoked partitions runs."""
-        generation_id = joined.generation.generation_id
-        self._standing.reads_as = joined.generation
-        self._standing.previous = PreviousAssignment(joined.partitions, generation_id)
-        given = [name for name in joined.partitions if name.topic in self._state.topics]
-        kept = set(given)
-        gone = [name for name in self._state.assigned if name not in kept]
-        if not await self._revoke(gone):
-            return False
-        if joined.generation != self._standing.generation:
-            return True  # another rebalance began while listeners were called
-        if gone:
-            self._standing.request_rejoin("partitions were revoked, and can be given to others")
-        await self._changes.assign(given)
-        self.rebalance_count += 1
-        names = ", ".join(map(str, given)) or "nothing"
-        _log.info("group %r: generation %d reads %s", self._requests.group_id, generation_id, names)
-        return True
-
-    async def _revoke(self, names: Collection[TopicPartition]) -> bool:
-        is_over = await self._changes.revoke(names, self._last_commit.go_on)
-        if is_over:
-            self._auto.forget(names)
-        return is_over
-
-    async def _give_up(self) -> None:
-        self._last_commit.cancel()
-        self._auto.forget(list(self._state.assigned))
-        await self._changes.lose_all()
-        self._standing.is_lost = False
-        self._changes.raise_kept()
-
-    async def _join(self, reason: str) -> Joined | None:
-        """Join; None if another rebalance has begun or the member id is unknown: start over."""
-        await self._keeping_up.stop()
-        view = self._requests.view
-        backoff_ms = view.settings.retry_backoff_ms
+    async def _send_requests(self, former: Sequence[asyncio.Task[None]]) -> None:
+        """Send the machine's requests one at a time, until it has none."""
+        await _cancelled(former)
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
+        loop = asyncio.get_running_loop()
         while True:
-            try:
-                joined = await self._attempt_to_join(reason)
-            except (UnreachableError, NoAnswerError) as error:
-                view.forget_coordinator(self._requests.group_id)
-                _log.info("group %r: %s", self._requests.group_id, error)
-            except ApiError as error:
-                if error.code in LOST:
-                    self._standing.lose(error.code, f"joining was answered with {error.code.name}")
-                elif error.code in _PASSING:
-                    self._standing.request_rejoin("the group has begun another rebalance")
-                elif error.code not in RETRIABLE:
-                    raise
-                if error.code not in RETRIABLE:
-                    await pause(backoff_ms)
-                    return None
+            generation = self._machine.generation
+            request = self._machine.next_request(loop.time())
+            if request is None:
+                return
+            if request is Request.JOIN:
+                await self._join()
+            elif request is Request.HEARTBEAT:
+                await self._beat(generation)
+            elif request is Request.LEAVE:
+                self._leave_silently(generation)
             else:
-                self._keeping_up.start(joined)
-                return joined
-            await pause(backoff_ms)
-            backoff_ms = min(2 * backoff_ms, view.settings.retry_backoff_max_ms)
+                await pause(1000 * (request - loop.time()))
+            self._wake()
 
-    async def _attempt_to_join(self, reason: str) -> Joined:
+    async def _join(self) -> None:
+        error: Exception
+        try:
+            await self._attempt_to_join()
+        except _NETWORK as failure:
+            self._requests.view.forget_coordinator(self._group_id)
+            _log.info("group %r: %s", self._group_id, failure)
+            error = failure
+        except Exception as failure:  # noqa: BLE001 - an assignor's too: the next poll raises it
+            error = failure
+        else:
+            self._tasks.append(create_background_task(self._watch_topics()))
+            return
+        self._machine.on_join_error(error, asyncio.get_running_loop().time())
+
+    async def _attempt_to_join(self) -> None:
+        machine = self._machine
+        metadata_by_assignor = self._encoded(await self._subscription())
+        answer = await self._join_reserved(metadata_by_assignor)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            machine.on_member_id(answer.member_id)
+            answer = await self._requests.join(
+                answer.member_id, metadata_by_assignor, machine.join_reason
+            )
+            self._requests.check(answer.error_code)
+        generation = Generation(answer.generation_id, answer.member_id)
+        machine.on_join(generation)
+        partitions = await self._sync(generation, answer)
+        machine.on_sync(partitions, asyncio.get_running_loop().time())
+
+    async def _subscription(self) -> MemberSubscription:
         pattern, topics = self._state.pattern, await self._watch.find_topics()
         with self._state.lock:
             if pattern is not None and self._state.pattern is pattern:
                 self._state.topics = topics
-        self._joined_for = (pattern, topics)
-        owned = tuple(self._state.assigned) if self._is_cooperative else ()
-        previous = self._standing.previous
-        subscription = MemberSubscription(
+        self._machine.begin_join(pattern, topics)
+        owned = tuple(self._state.assigned) if self._machine.is_cooperative else ()
+        return MemberSubscription(
             topics=tuple(sorted(topics)),
             owned_partitions=owned,
-            generation_id=previous.generation_id if owned else NO_GENERATION,
+            generation_id=self._machine.previous.generation_id if owned else NO_GENERATION,
             rack_id=self._settings.client_rack or None,
         )
-        member_id = self._standing.generation.member_id
-        return await self._joiner.attempt(member_id, subscription, previous, reason)
+
+    def _encoded(self, subscription: MemberSubscription) -> dict[str, bytes]:
+        previous = self._machine.previous
+        return {
+            assignor.name: encode_subscription(
+                replace(subscription, user_data=assignor.user_data(previous))
+            )
+            for assignor in self._assignors
+        }
+
+    async def _join_reserved(self, metadata_by_assignor: Mapping[str, bytes]) -> JoinGroupResponse:
+        """Send JoinGroup. A cancelled call without a member id still waits for it, and reports it.
+
+        The coordinator reserves a place for every member id that it issues. The group waits for
+        that member until its session times out or it leaves, and leaving requires the id.
+        """
+        member_id = self._machine.generation.member_id
+        joining = asyncio.ensure_future(
+            self._requests.join(member_id, metadata_by_assignor, self._machine.join_reason)
+        )
+        try:
+            return await asyncio.shield(joining)
+        except asyncio.CancelledError:
+            if not member_id and self._requests.instance_id is None:
+                await asyncio.wait([joining], timeout=MEMBER_ID_SECONDS_MAX)
+            if not joining.cancel() and joining.exception() is None:
+                self._machine.on_member_id(joining.result().member_id)
+            raise
+
+    async def _sync(
+        self, generation: Generation, answer: JoinGroupResponse
+    ) -> tuple[TopicPartition, ...]:
+        """Send SyncGroup; a leader assigns the partitions first."""
+        assignor = self._chosen(answer.protocol_name)
+        view, shared = self._requests.view, None
+        if answer.leader == answer.member_id:
+            shared = await view.retried(
+                lambda: share_out(view, assignor, answer.members, is_skipped=answer.skip_assignment)
+            )
+        assignment = await self._requests.sync(
+            generation, answer.protocol_name, shared.assignments if shared else ()
+        )
+        self._watch.shared_out = shared.racks_by_topic if shared else None
+        return assigned_partitions(assignment)
+
+    def _chosen(self, name: str | None) -> Assignor:
+        for assignor in self._assignors:
+            if assignor.name == name:
+                return assignor
+        raise ApiError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the coordinator chose assignor {name!r}, which this consumer does not have",
+        )
+
+    async def _beat(self, generation: Generation) -> None:
+        error: Exception | None = None
+        try:
+            async with asyncio.timeout(self._settings.session_timeout_ms / 1000):
+                await self._requests.beat(generation)
+        except (UnreachableError, TimeoutError) as failure:
+            self._requests.view.forget_coordinator(self._group_id)
+            error = failure
+        except ApiError as failure:
+            error = failure
+        self._machine.on_heartbeat(generation, error, asyncio.get_running_loop().time())
+        if error is not None and error is self._machine.fatal:
+            _log.error("%s", error)
+
+    async def _watch_topics(self) -> None:
+        self._machine.request_rejoin(await self._watch.changed())
+        self._wake()
 
     # -- leaving --------------------------------------------------------------------------------
 
@@ -332,9 +406,8 @@ class GroupMembership:
         try:
             await self._leave_group(deadline, "the consumer has unsubscribed")
         except BaseException:
-            self._standing.request_rejoin("leaving was broken off")
+            self._machine.on_leave_interrupted()
             raise
-        self._joined_for = None
         self._changes.raise_kept()
 
     async def close(self, deadline: float) -> None:
@@ -344,28 +417,42 @@ class GroupMembership:
         finally:
             self._background.cancel()
             self._requests.view.close()
-            self._standing.failure = ClientClosedError("the consumer is closed")
+            self._machine.on_closed(ClientClosedError("the consumer is closed"))
         self._changes.raise_kept()
 
     async def _leave_group(self, deadline: float, reason: str) -> None:
-        await self._abandon_join()
+        was_joining = self._machine.is_joining
+        self._machine.on_leave()
+        self._cancel_last_commit()
+        if was_joining:
+            await self._abandon_join()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._background.drain()
-                if not self._standing.is_lost:
-                    loop = asyncio.get_running_loop()
-                    await self._last_commit.make(self._auto.take(loop.time()))
+                if not self._machine.has_lost:
+                    now = asyncio.get_running_loop().time()
+                    await self._try_last_commit(self._auto.take(now))
         await self._tell_all()
-        self._auto.forget(list(self._state.assigned))
-        if self._standing.is_lost:
+        names = list(self._state.assigned)
+        self._auto.forget(names)
+        if self._machine.has_lost:
             await self._changes.lose_all()
-        elif self._standing.is_subscribed:
-            await self._changes.revoke(list(self._state.assigned))
+        elif self._machine.is_subscribed:
+            await self._changes.revoke(names)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await self._keeping_up.stop()
-                await self._keeping_up.leave(self._standing.generation, reason)
-        self._standing.reset()
+                await _cancelled(self._tasks)
+                if self._leaving is not None:
+                    await asyncio.wait([self._leaving])
+                await self._leave(self._machine.generation, reason)
+        self._machine.on_left()
+
+    async def _abandon_join(self) -> None:
+        """Cancel the join and reconnect: a pending JoinGroup would delay later responses."""
+        try:
+            await _cancelled(self._tasks)
+        finally:
+            self._requests.reconnect()
 
     async def _tell_all(self) -> None:
         """Call all queued commit callbacks; the first exception is raised at the end."""
@@ -375,13 +462,27 @@ class GroupMembership:
             except Exception as error:  # noqa: BLE001 - raised by raise_kept
                 self._changes.keep(error)
 
-    async def _abandon_join(self) -> None:
-        """Cancel the join and reconnect: a pending JoinGroup would delay later responses."""
-        joining = self._joining
-        self._end_joining()
-        if joining is not None and not joining.done():
-            joining.cancel()
-            try:
-                await asyncio.wait([joining])
-            finally:
-                self._requests.reconnect()
+    def _leave_silently(self, generation: Generation) -> None:
+        _log.warning(
+            "group %r: this consumer has not polled for %d ms, which is max.poll.interval.ms. It "
+            "leaves, so that others go on with its partitions, and joins again with the next poll. "
+            "Raise max.poll.interval.ms, or lower max.poll.records",
+            self._group_id,
+            self._settings.max_poll_interval_ms,
+        )
+        self._leaving = create_background_task(self._leave(generation, SILENT))
+
+    async def _leave(self, generation: Generation, reason: str) -> None:
+        """Send LeaveGroup, except for static members, which keep their place. Never fails."""
+        if not generation.member_id or self._requests.instance_id is not None:
+            return
+        with suppress(ApiError, *_NETWORK):
+            await self._requests.leave(generation, reason)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -7,8 +7,9 @@ from typing import Final
 from ottla.clients.admin.admin_groups import BY_NAME_VERSION_MAX
 from ottla.clients.admin.per_item_results import in_time
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
-from ottla.clients.consumer.group.group_requests import Generation, GroupRequests
+from ottla.clients.consumer.group.group_requests import GroupRequests
+from ottla.clients.consumer.group.membership_machine import Generation
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.errors import NoAnswerError, check, only
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode

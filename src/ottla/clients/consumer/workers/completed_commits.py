@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.clients.consumer.core.core import ConsumerCore
 from ottla.clients.consumer.group.auto_commits import COMMIT_FAILURES
 from ottla.clients.consumer.group.group_errors import RebalanceInProgressError
-from ottla.clients.consumer.group.group_protocol import to_commit
+from ottla.clients.consumer.state.offsets import to_commit
 
 if TYPE_CHECKING:
     from ottla.model.identifiers import TopicPartition

@@ -1,7 +1,6 @@
 """Rebalance listeners: the calls, their order, and the state during each call."""
 
 import asyncio
-from collections.abc import Collection
 
 import pytest
 
@@ -29,10 +28,6 @@ class Heard:
     def _hear(self, what: str, names: list[TopicPartition]) -> None:
         self.events.append((what, names, set(self.state.assigned)))
 
-    def is_committed(self, names: Collection[TopicPartition]) -> bool:
-        self._hear("committed", sorted(names))
-        return True
-
 
 def test_listeners_are_called_while_the_partitions_are_assigned() -> None:
     heard = Heard()
@@ -40,52 +35,33 @@ def test_listeners_are_called_while_the_partitions_are_assigned() -> None:
     async def story() -> None:
         await heard.changes.assign([A, B])
         await heard.changes.assign([A, B, C])
-        await heard.changes.revoke([B], heard.is_committed)
-        await heard.changes.revoke([], heard.is_committed)
+        await heard.changes.revoke([B])
+        await heard.changes.revoke([])
 
     asyncio.run(story())
     assert heard.events == [
         ("assigned", [A, B], {A, B}),
         ("assigned", [C], {A, B, C}),
-        ("committed", [B], {A, B, C}),
         ("revoked", [B], {A, B, C}),
     ]
     assert set(heard.state.assigned) == {A, C}
 
 
-def test_nothing_is_handed_out_any_more_while_a_partition_goes() -> None:
-    heard = Heard()
-    marks = []
+def test_no_records_are_returned_from_a_partition_whose_listener_is_called() -> None:
+    state = SubscriptionState()
+    changes = AssignmentChanges(state)
+    marks: list[list[bool]] = []
 
-    def is_committed(_names: Collection[TopicPartition]) -> bool:
-        marks.append([heard.state.of(name).is_being_revoked for name in (A, B)])
-        return True
+    def look(_names: list[TopicPartition]) -> None:
+        marks.append([state.of(name).is_being_revoked for name in (A, B)])
 
     async def story() -> None:
-        await heard.changes.assign([A, B])
-        await heard.changes.revoke([B], is_committed)
+        await changes.assign([A, B])
+        await changes.revoke([B])
 
+    state.subscribe(["letters"], RebalanceListener(on_revoked=look))
     asyncio.run(story())
     assert marks == [[False, True]]
-
-
-def test_a_partition_stays_until_its_last_commit_is_over() -> None:
-    heard = Heard()
-    answers = [False, True]
-
-    def is_committed(_names: Collection[TopicPartition]) -> bool:
-        return answers.pop(0)
-
-    async def story() -> None:
-        await heard.changes.assign([A, B])
-        assert not await heard.changes.revoke([B], is_committed)
-        assert set(heard.state.assigned) == {A, B}
-        assert heard.state.of(B).is_being_revoked
-        assert await heard.changes.revoke([B], is_committed)
-
-    asyncio.run(story())
-    assert [what for what, _, _ in heard.events] == ["assigned", "revoked"]
-    assert set(heard.state.assigned) == {A}
 
 
 @pytest.mark.parametrize(("has_on_lost", "what"), [(True, "lost"), (False, "revoked")])

@@ -10,7 +10,7 @@ from ottla.clients.consumer.group.auto_commits import (
     BackgroundCommits,
     Offsets,
 )
-from ottla.clients.consumer.group.group_protocol import OffsetAndMetadata
+from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import Position, SubscriptionState
 from ottla.model.api_error import ApiError
