@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.storage.recovery.offset_gaps import PREALLOCATED_BYTES_MIN
+from ottla.storage.recovery.log_recovery import PREALLOCATED_BYTES_MIN
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import KILL, Cut, Story, check_everywhere, check_recovery
 from tests.crashes.invariants import knowledge

@@ -26,8 +26,7 @@ from ottla.storage.log.flush import Flush
 from ottla.storage.log.leader_epochs import UNKNOWN_END, EpochEnd, LeaderEpochs
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs import log_dir
-from ottla.storage.log_dirs.log_dir import LogDir
-from ottla.storage.recovery.clean_shutdown_marker import OPENING_FILE, LastStop, begin_opening
+from ottla.storage.log_dirs.log_dir import OPENING_FILE, LastStop, LogDir, begin_opening
 
 Mutant = Callable[[], AbstractContextManager[None]]
 

@@ -26,7 +26,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST, READ_COMMITTED
 from ottla.replication.partition import Partition
 from ottla.storage.log.leader_epochs import NO_EPOCH
-from ottla.storage.log.legacy_offsets import offsets_before
+from ottla.storage.log.retention import offsets_before
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -33,8 +33,7 @@ from ottla.metadata.records import FULL_DIRECTORY
 from ottla.model.api_error import ApiError
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs.log_dir import LogDir
-from ottla.storage.log_dirs.log_dirs import LogDirs
-from ottla.storage.log_dirs.room import has_room
+from ottla.storage.log_dirs.log_dirs import LogDirs, has_room
 
 LOOK_MS: Final = 500
 """The interval of checks, for new full log dirs and for space in full ones."""

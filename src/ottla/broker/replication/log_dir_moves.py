@@ -22,8 +22,8 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
+from ottla.storage.files.checkpoints import Write
 from ottla.storage.files.directory_names import future_name
-from ottla.storage.files.offset_checkpoint import Write
 from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dir_copy import COPY_BYTES, ReplicaMove
 

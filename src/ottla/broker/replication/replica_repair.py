@@ -15,7 +15,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
 from ottla.rpc.partition_fetcher import PartitionFetcher
-from ottla.storage.compaction.cleaned_segment import OversizedSegmentError
+from ottla.storage.compaction.segment_swap import OversizedSegmentError
 from ottla.storage.files.damage import Damage
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.repair import Repair, RepairError, UnfitBatchError, repairs

@@ -3,18 +3,26 @@
 Offsets never change: a batch keeps its offset range even if it loses records, and a record keeps
 its delta. A batch that loses no record is kept byte for byte.
 
+The records of an aborted transaction are removed at once: no read_committed consumer ever saw them.
+A marker stays as long as a batch of its transaction exists, even an empty one, because without it
+that batch would belong to a transaction that never ends.
+
 A tombstone, or the marker of a transaction without remaining records, stays until its *delete
-horizon* (KIP-534). The first compaction that finds it clean, with all older records of its key
-gone, writes that time into the header, in place of the base timestamp.
+horizon* (KIP-534): a reader that has seen the records must see their end. The first compaction that
+finds it clean, with all older records of its key gone, writes that time into the header, in place
+of the base timestamp.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
-from ottla.storage.compaction.cleaned_transactions import SeenMarker
 from ottla.storage.compaction.offset_map import OffsetMap, shift_timestamps
+from ottla.storage.indexes.aborted_index import ENTRY, ENTRY_BYTES, VERSION, AbortedTransaction
+from ottla.storage.indexes.sparse_index import CorruptIndexError
 from ottla.storage.producers.producer_snapshot import ProducerEntry
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import (
@@ -31,11 +39,90 @@ from ottla.wire.records.batch import (
     write_crc,
 )
 from ottla.wire.records.compression.codecs import compress
+from ottla.wire.records.control import ControlType, control_type_of
 from ottla.wire.records.record import uncompressed_records
 
 _NO_PRODUCER_EPOCH: Final = -1
 _NO_TIMESTAMP_MS: Final = -1
 _INT64: Final = range(-(2**63), 2**63)
+
+
+class SeenMarker(NamedTuple):
+    """The meaning of a control batch for compaction."""
+
+    is_needless: bool
+    """Whether no batch of its transaction is left."""
+    aborted: AbortedTransaction | None = None
+    """The entry of the transaction index that must be kept."""
+
+
+class TransactionTracker:
+    """Follows the compaction through a log: sees every batch, in order."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._with_batches: set[int] = set()
+
+    def see_batch(self, batch: RecordBatch) -> bool:
+        """Return whether a batch of records belongs to an aborted transaction."""
+        if not batch.is_transactional:
+            return False
+        self._advance(batch.last_offset)
+        self._with_batches.add(batch.producer_id)
+        aborted = self._aborted.get(batch.producer_id)
+        return aborted is not None and batch.last_offset < aborted.last_offset
+
+    def see_marker(self, batch: RecordBatch) -> SeenMarker:
+        """Return the state of the transaction that this control batch ends.
+
+        Other control batches, and unreadable ones, are never removable.
+        """
+        if batch.record_count == 0:
+            return SeenMarker(is_needless=True)
+        self._advance(batch.last_offset)
+        producer_id = batch.producer_id
+        match _control_type(batch):
+            case ControlType.ABORT:
+                aborted = self._aborted.pop(producer_id, None)
+            case ControlType.COMMIT:
+                aborted = None
+            case _:
+                return SeenMarker(is_needless=False)
+        if producer_id not in self._with_batches:
+            return SeenMarker(is_needless=True)
+        self._with_batches.remove(producer_id)
+        return SeenMarker(is_needless=False, aborted=aborted)
+
+    def _advance(self, offset: int) -> None:
+        """Apply the beginnings of transactions up to this offset."""
+        while self._coming and self._coming[-1].first_offset <= offset:
+            aborted = self._coming.pop()
+            self._aborted[aborted.producer_id] = aborted
+
+
+def read_aborted(disk: Disk, path: str) -> list[AbortedTransaction]:
+    """Read the aborted transactions of a closed segment; a missing file is none.
+
+    Unlike AbortedIndex this maps nothing: another thread may remove the segment meanwhile.
+    """
+    try:
+        file = disk.open_file(path)
+    except FileNotFoundError:
+        return []
+    with closing(file):
+        content = file.read_at(0, file.size_bytes())
+    rows = list(ENTRY.iter_unpack(content[: len(content) // ENTRY_BYTES * ENTRY_BYTES]))
+    if len(content) % ENTRY_BYTES or any(version != VERSION for version, *_ in rows):
+        raise CorruptIndexError(path, f"{len(content)} bytes are not an index of transactions")
+    return [AbortedTransaction(*fields) for _, *fields in rows]
+
+
+def _control_type(batch: RecordBatch) -> ControlType:
+    try:
+        return control_type_of(batch)
+    except ProtocolError:
+        return ControlType.UNKNOWN
 
 
 @dataclass(slots=True)

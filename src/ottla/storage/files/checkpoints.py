@@ -6,7 +6,7 @@ r"""The small files beside the logs, each replaced atomically: a crash leaves th
     partition.metadata                 per partition: the topic's id
     meta.properties                    per log dir: its cluster and node id; a Java properties file
     .kafka_cleanshutdown               JSON; exists between a clean shutdown and the next start
-                                       (see also `clean_shutdown_marker.py`)
+                                       (see also `log_dirs/log_dir.py`)
 
 A missing file reads as None, or as no offsets. A damaged file raises CorruptCheckpointError; the
 caller decides whether it can continue without the file.
@@ -15,9 +15,10 @@ caller decides whether it can continue without the file.
 import json
 import posixpath
 import re
-from collections.abc import Collection, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
+from itertools import count
 
 from ottla.environment.disk import Disk
 from ottla.model.identifiers import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
@@ -40,6 +41,9 @@ NO_BROKER_EPOCH = -1
 """The broker stopped before it had a broker epoch, or its version of Kafka did not record it."""
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
+
+Write = Callable[[], None]
+"""Writes a file, on any thread. After an `OSError` it is not written."""
 
 
 class CorruptCheckpointError(Exception):
@@ -185,6 +189,36 @@ def write_offsets(disk: Disk, path: str, offset_by_partition: Mapping[TopicParti
     """Replace a checkpoint by one with these offsets."""
     entries = offset_by_partition.items()
     write_table(disk, path, [f"{topic} {index} {offset}" for (topic, index), offset in entries])
+
+
+class OffsetTable:
+    """One checkpoint file, collected on the loop and written on threads.
+
+    `guard` keeps threads apart that write; one thread needs none. Older offsets never replace newer
+    ones: an offset that was lowered does not come back.
+    """
+
+    __slots__ = ("_disk", "_guard", "_numbers", "_path", "_written_number")
+
+    def __init__(self, disk: Disk, path: str, guard: AbstractContextManager[object]) -> None:
+        self._disk = disk
+        self._path = path
+        self._guard = guard
+        self._numbers = count(1)
+        self._written_number = 0
+
+    def told(self, offset_by_partition: Mapping[TopicPartition, int]) -> Write:
+        """Return the function that writes these offsets, unless newer ones were given by then."""
+        number = next(self._numbers)
+        offsets = dict(offset_by_partition)
+
+        def write() -> None:
+            with self._guard:
+                if number > self._written_number:
+                    write_offsets(self._disk, self._path, offsets)
+                    self._written_number = number
+
+        return write
 
 
 # -- partition.metadata ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.environment.disk import Buffer, Disk
-from ottla.storage.files.mappings import Mappings
+from ottla.storage.files.open_files import Mappings
 from ottla.storage.indexes.sparse_index import CorruptIndexError, count_at_most
 
 VERSION = 0

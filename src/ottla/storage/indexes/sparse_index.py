@@ -6,7 +6,7 @@
 Nothing here is ever the only copy. After a crash the tail is gone, or the file is damaged, and the
 log fills the index again; so a write is not synced before the log asks for it, and no checksum is
 kept. An index holds no open file, but its mapping lasts until release(), or until there are too
-many (`mappings.py`).
+many (`Mappings`).
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from struct import Struct
 from typing import ClassVar
 
 from ottla.environment.disk import Buffer, Disk, File
-from ottla.storage.files.mappings import Mappings
+from ottla.storage.files.open_files import Mappings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """Offsets are kept relative to the segment's base, in four bytes with a sign."""

@@ -26,10 +26,13 @@ from ottla.storage.log.leader_epochs import ANY_EPOCH, LeaderEpochs
 from ottla.storage.log.offline_on_error import DiskBound, on_disk
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
-from ottla.storage.segments.aborted_search import aborted_between
 from ottla.storage.segments.segment import DELETED_SUFFIX, Segment
-from ottla.storage.segments.segment_list import SegmentRow
-from ottla.storage.segments.time_search import first_record_since, greatest_record
+from ottla.storage.segments.segment_list import (
+    SegmentRow,
+    aborted_between,
+    first_record_since,
+    greatest_record,
+)
 from ottla.wire.records.batch import RecordBatch, batches
 
 

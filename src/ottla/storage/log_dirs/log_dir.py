@@ -2,15 +2,26 @@
 
 Once its disk has failed it is offline, with its own partitions and no others. A full disk has not
 failed: only operations that need room are refused.
+
+Marker files tell a clean shutdown, and survive an interrupted start:
+
+    .kafka_cleanshutdown       every log was closed
+    .ottla_opening             every log was closed, and a start has begun to open them
+    orders-0/.ottla_unopened   the same for one log, which a full disk kept from being opened
+
+A marker is removed before the first append to a log that it covers. An interrupted start may leave
+indexes that are not durable, so the next start scans every segment. But if all logs were closed
+before, missing offsets between segments are no data loss.
 """
 
 import errno
 import posixpath
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.environment.disk import Disk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
@@ -26,10 +37,15 @@ from ottla.storage.files.checkpoints import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     CorruptCheckpointError,
+    OffsetTable,
+    Write,
+    read_clean_shutdown,
     read_offsets,
     read_topic_id,
+    remove_durably,
     remove_tree,
     write_clean_shutdown,
+    write_topic_id,
 )
 from ottla.storage.files.directory_names import (
     deleted_name,
@@ -38,23 +54,113 @@ from ottla.storage.files.directory_names import (
     partition_of,
     stray_names,
 )
-from ottla.storage.files.offset_checkpoint import OffsetTable, Write
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.log import PartitionLog
+from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
+from ottla.storage.log.log import LogState, PartitionLog
 from ottla.storage.log.offline_on_error import is_refusal
-from ottla.storage.log_dirs.empty_log import begin_log
-from ottla.storage.log_dirs.rename import relocate
-from ottla.storage.recovery.clean_shutdown_marker import (
-    LastStop,
-    UnopenedMark,
-    begin_opening,
-    end_opening,
-)
+from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.recovery.log_recovery import open_log
+from ottla.storage.segments.segment import Segment
+
+OPENING_FILE: Final = ".ottla_opening"
+UNOPENED_FILE: Final = ".ottla_unopened"
 
 ConfigOf = Callable[[str], TopicConfig]
 IsStray = Callable[[TopicPartition, bytes | None], bool]
 """Returns whether a partition, with this topic id if it is known, belongs to no topic."""
+
+
+def relocate(log: PartitionLog, directory: str) -> None:
+    """Update the paths of a log and of all its files after a rename of its directory."""
+    for segment in log.segments:
+        old = segment.path
+        segment.path = _below(directory, old)
+        log.files.rename(old, segment.path)
+        for index in segment.indexes:
+            index.path = _below(directory, index.path)
+    log.epochs.path = _below(directory, log.epochs.path)
+    log.producers.snapshots.directory = directory
+    log.directory = directory
+
+
+def _below(directory: str, path: str) -> str:
+    return posixpath.join(directory, posixpath.basename(path))
+
+
+def begin_log(
+    files: OpenFiles,
+    directory: str,
+    topic_id: bytes,
+    config: TopicConfig,
+    now_ms: int,
+    on_recovery_point_lowered: Callable[[int], None],
+) -> PartitionLog:
+    """Begin a log in a directory that is not there yet; all but its name is durable then."""
+    files.disk.make_directory(directory)
+    path = posixpath.join(directory, PARTITION_METADATA_FILE)
+    write_topic_id(files.disk, path, topic_id, sync_name=False)
+    segment = Segment.create(files, directory, 0, config, now_ms)
+    files.disk.sync_directory(directory)
+    epochs = LeaderEpochs(files.disk, posixpath.join(directory, LEADER_EPOCH_FILE))
+    producers = ProducerStates(files.disk, directory)
+    state = LogState([segment], epochs, producers, 0, 0, 0, is_durable=True)
+    return PartitionLog(files, directory, config, state, on_recovery_point_lowered)
+
+
+class LastStop(NamedTuple):
+    """Whether all was closed and not touched since, and whether nothing was appended since."""
+
+    is_clean: bool
+    keeps_gaps: bool
+
+
+def begin_opening(disk: Disk, folder: str, notes: list[str]) -> LastStop:
+    """Return how the log dir was left, and rename the clean shutdown marker for the start."""
+    clean, opening = (posixpath.join(folder, name) for name in (CLEAN_SHUTDOWN_FILE, OPENING_FILE))
+    try:
+        is_clean = read_clean_shutdown(disk, clean) is not None
+    except CorruptCheckpointError as error:
+        notes.append(f"{error}: taken for an unclean stop")
+        is_clean = False
+        disk.remove(clean)
+    if is_clean:
+        disk.rename(clean, opening)
+    disk.sync_directory(folder)
+    return LastStop(is_clean, keeps_gaps=disk.exists(opening))
+
+
+def end_opening(disk: Disk, folder: str) -> None:
+    """Remove the marker, before any append."""
+    path = posixpath.join(folder, OPENING_FILE)
+    if disk.exists(path):
+        remove_durably(disk, path)
+
+
+class UnopenedMark:
+    """Says of one log that it was closed, and could not be opened since."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._path = posixpath.join(directory, UNOPENED_FILE)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log says so."""
+        return self._disk.exists(self._path)
+
+    def put(self) -> None:
+        """Write the marker, if the disk has space."""
+        try:
+            with closing(self._disk.create_file(self._path)):
+                self._disk.sync_directory(self._directory)
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+
+    def remove(self) -> None:
+        """Remove the marker, before any append."""
+        remove_durably(self._disk, self._path)
 
 
 class HostedLog(NamedTuple):

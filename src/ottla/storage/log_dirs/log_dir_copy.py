@@ -22,8 +22,8 @@ from typing import Final
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.storage.files.checkpoints import Write
 from ottla.storage.files.log_slice import LogSlice
-from ottla.storage.files.offset_checkpoint import Write
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.wire.records.batch import batch_at

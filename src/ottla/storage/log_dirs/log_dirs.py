@@ -1,4 +1,4 @@
-"""The log dirs of a broker, one per disk.
+"""The log dirs of a broker, one per disk. A broker holds the lock on the `.lock` file of each.
 
     data-1/  meta.properties  .kafka_cleanshutdown  recovery-point-offset-checkpoint  …
              orders-0/  orders-3/  payments-1/
@@ -9,19 +9,85 @@ A new partition goes to the log dir with the fewest partitions. A log dir with a
 only its own partitions offline. A full disk has not failed: it refuses operations that need space.
 """
 
+import posixpath
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from typing import Final
 
-from ottla.environment.disk import Disk
+from ottla.environment.disk import Disk, File
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
-from ottla.storage.files.directory_lock import FolderInUseError, lock_folder
+from ottla.storage.files.checkpoints import (
+    META_PROPERTIES_FILE,
+    CorruptCheckpointError,
+    read_meta_properties,
+)
+from ottla.storage.files.directory_names import LOCK_FILE
 from ottla.storage.files.open_files import OPEN_FILES_MAX, OpenFiles
 from ottla.storage.log.leader_epochs import NO_EPOCH
 from ottla.storage.log.log import PartitionLog
-from ottla.storage.log.offline_on_error import is_refusal
+from ottla.storage.log.offline_on_error import is_full, is_refusal
 from ottla.storage.log_dirs.bulk_creation import NewLog, make_logs, place_logs
 from ottla.storage.log_dirs.log_dir import ConfigOf, IsStray, LogDir
+
+FREE_BYTES_MIN: Final = 64 << 20
+"""Free space at which a full log dir counts as usable again, on a disk of any size."""
+FREE_SHARE_MIN: Final = 100
+"""On a small disk one part in so many is enough."""
+PROBE_BYTES: Final = 64 << 10
+PROBE_FILE: Final = ".ottla_room"
+_PROBE: Final = bytes(PROBE_BYTES)
+
+
+class FolderInUseError(OSError):
+    """Another process uses a log dir; the only argument is a sentence that names it."""
+
+
+def lock_folder(disk: Disk, path: str) -> File:
+    """Lock a log dir, created if missing, until the file is closed or the process ends.
+
+    Raises FolderInUseError if it is locked, and OSError if its disk cannot be used.
+    """
+    if not disk.exists(path):
+        disk.make_directory(path)
+        disk.sync_directory(posixpath.dirname(path) or ".")
+    try:
+        lock = disk.lock_file(posixpath.join(path, LOCK_FILE))
+    except BlockingIOError:
+        raise FolderInUseError(
+            f"{path} is in use: another broker has it open, stop that one or take another folder"
+        ) from None
+    try:
+        with suppress(CorruptCheckpointError):  # its content is validated elsewhere
+            read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
+def has_room(disk: Disk, path: str) -> bool:
+    """Return whether a log dir takes writes again. Blocks; `OSError` if it has failed.
+
+    A margin keeps a disk with a few free kilobytes from alternating between full and not full.
+    The free space alone is not enough: quotas and reserved blocks refuse writes before it is 0.
+    """
+    wanted_bytes = min(FREE_BYTES_MIN, disk.total_bytes(path) // FREE_SHARE_MIN)
+    if disk.free_bytes(path) < max(wanted_bytes, PROBE_BYTES):
+        return False
+    probe = posixpath.join(path, PROBE_FILE)
+    try:
+        try:
+            with closing(disk.create_file(probe)) as file:
+                file.write_at(0, _PROBE)
+        finally:
+            if disk.exists(probe):
+                disk.remove(probe)
+    except OSError as error:
+        if is_full(error):
+            return False
+        raise
+    return True
 
 
 class UnusableFolderError(OSError):

@@ -4,26 +4,36 @@ Data below the recovery point was durable, so nothing there may be missing. Data
 torn anywhere, and is truncated at the first byte that is not part of a sound batch. Damage *below*
 the point means that the disk has lost durable data. It is reported and fenced off: never served,
 and never a reason to truncate the good data behind it.
+
+An offset gap between two segments is normal in a log written by Kafka, and data loss in Ottla's.
+Ottla's segments begin at the end of the previous one, and compaction keeps that end. So after a
+power cut, a gap above the recovery point means that a segment lost its tail. Kafka's compaction may
+remove the end of a segment, and a follower of Kafka begins a segment with the next batch it gets.
+If Kafka is known to have written the log last, a gap is closed once, by a segment that holds only
+an empty batch.
 """
 
 import posixpath
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ottla.environment.disk import Disk
 from ottla.model.settings.topic_config import TopicConfig
+from ottla.storage.compaction.batch_cleaner import placeholder
 from ottla.storage.compaction.segment_swap import finish_swaps
-from ottla.storage.files.checkpoints import INT64_MAX, CorruptCheckpointError
+from ottla.storage.files.checkpoints import INT64_MAX, CorruptCheckpointError, write_atomically
 from ottla.storage.files.damage import DAMAGE_SUFFIX, Damage, damage_path, read_damage, write_damage
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.indexes.sparse_index import RELATIVE_OFFSET_MAX, CorruptIndexError
-from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs
+from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS
+from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE, NO_EPOCH, LeaderEpochs
 from ottla.storage.log.log import LogState, PartitionLog
 from ottla.storage.log.retention import greatest_time_ms
 from ottla.storage.producers.producer_state import ProducerStates
-from ottla.storage.recovery.offset_gaps import close_gap, is_kafkas
 from ottla.storage.recovery.segment_scan import (
     damage_at,
     is_longer,
@@ -34,19 +44,72 @@ from ottla.storage.recovery.segment_scan import (
 from ottla.storage.segments.segment import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
     Segment,
     segment_name,
 )
 from ottla.storage.segments.segment_batches import CorruptSegmentError
-from ottla.storage.segments.segment_checks import (
-    check_active,
-    check_indexes,
-    check_nothing,
-    check_present,
-)
-from ottla.storage.segments.segment_indexes import OFFSET_INDEX_SUFFIX, TEMPORARY_SUFFIX
+from ottla.wire.records.batch import RecordBatch
+from ottla.wire.records.builder import build_batch
+from ottla.wire.records.record import Record
+
+PREALLOCATED_BYTES_MIN: Final = 1 << 20
+"""Kafka's active index has ten times as much; a power cut leaves fewer zeros in one of ours."""
 
 _SEGMENT: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.damage)")
+
+
+def check_present(segment: Segment, suffixes: set[str]) -> None:
+    """See that a segment with these files has its indexes."""
+    if segment.size_bytes and not {OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX} <= suffixes:
+        raise CorruptIndexError(segment.path, "an index of it is missing")
+
+
+def check_nothing(_segment: Segment, _end_offset: int) -> None:
+    """Trust a closed segment: a search detects a corrupt index."""
+
+
+def check_active(segment: Segment, end_offset: int) -> object:
+    """Run the queries of an append, and check that the log ends where it was closed."""
+    if segment.end_offset() != end_offset:
+        raise CorruptSegmentError(segment.path, segment.size_bytes, f"no end at {end_offset}")
+    return segment.greatest_timestamp, segment.aborted_index.last_offset
+
+
+def check_indexes(segment: Segment, end_offset: int) -> None:
+    """Read all indexes of a segment that ends here."""
+    segment.offset_index.check(segment.size_bytes)
+    segment.time_index.check(end_offset)
+    segment.aborted_index.check()
+
+
+def is_kafkas(active: Segment) -> bool:
+    """Return whether Kafka wrote the last segment of a log, and was not stopped properly.
+
+    A smaller index is Kafka's if it has the size that it may grow to, most of it zeros: one of ours
+    has that size only when it is full, and then it is not the active one for long.
+    """
+    index = active.offset_index
+    with suppress(CorruptIndexError):
+        padding_bytes = index.padding_bytes
+        file_bytes = index.entry_count * index.ENTRY_BYTES + padding_bytes
+        is_preallocated = file_bytes == index.entries_max * index.ENTRY_BYTES
+        is_empty = 0 < file_bytes <= 2 * padding_bytes
+        return padding_bytes >= PREALLOCATED_BYTES_MIN or (is_preallocated and is_empty)
+    return False
+
+
+def close_gap(
+    disk: Disk, directory: str, offset: int, end_offset: int, leader_epoch: int | None
+) -> None:
+    """Create the segment that reaches from one offset to the other, as a whole and durably."""
+    content = memoryview(build_batch([Record(0, NO_TIMESTAMP_MS, None, None)]))
+    batch = placeholder(RecordBatch(content))
+    batch.restamp(end_offset - 1, NO_EPOCH if leader_epoch is None else leader_epoch)
+    path = posixpath.join(directory, segment_name(offset) + LOG_SUFFIX)
+    write_atomically(disk, path, bytes(batch.raw), suffix=TEMPORARY_SUFFIX)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from ottla.storage.compaction import segment_swap
-from ottla.storage.compaction.cleaned_segment import CleanedSegment
+from ottla.storage.compaction.segment_swap import CleanedSegment
 from ottla.storage.files.damage import Damage, DamageKind
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import PartitionLog

@@ -11,9 +11,9 @@ Only the last segment of a log is written. Offsets may have gaps after compactio
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.environment.disk import Buffer
 from ottla.model.settings.topic_config import TopicConfig
@@ -26,13 +26,13 @@ from ottla.storage.indexes.sparse_index import CorruptIndexError
 from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS, TimeIndex, TimestampOffset
 from ottla.storage.segments.batch_scan import BatchScan
 from ottla.storage.segments.segment_batches import BatchPlace, CorruptSegmentError, SegmentBatches
-from ottla.storage.segments.segment_indexes import (
-    ABORTED_INDEX_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    SegmentIndexes,
-)
 from ottla.wire.records.batch import HEADER_BYTES, RecordBatch
+
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+ABORTED_INDEX_SUFFIX: Final = ".txnindex"
+INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, ABORTED_INDEX_SUFFIX)
+TEMPORARY_SUFFIX: Final = ".tmp"
 
 LOG_SUFFIX: Final = ".log"
 DELETED_SUFFIX: Final = ".deleted"
@@ -41,6 +41,61 @@ _NOT_READ: Final = -2
 _FAR_OFFSET: Final = 1 << 62
 
 _Answer = TypeVar("_Answer")
+
+
+class SegmentIndexes(NamedTuple):
+    """The indexes of one segment."""
+
+    offset: OffsetIndex
+    time: TimeIndex
+    aborted: AbortedIndex
+
+    def note_files(self, suffixes: Collection[str]) -> None:
+        """Record the files that were found: indexes that are not among them are not read."""
+        if OFFSET_INDEX_SUFFIX not in suffixes:
+            self.offset.note_missing()
+        if TIME_INDEX_SUFFIX not in suffixes:
+            self.time.note_missing()
+        if ABORTED_INDEX_SUFFIX not in suffixes:
+            self.aborted.note_missing()
+
+    def unname(self) -> None:
+        """Rename the offset and the time index to temporary names until `name`.
+
+        So a start before `name` finds them missing, and rebuilds them.
+        """
+        for index in (self.offset, self.time):
+            if not index.path.endswith(TEMPORARY_SUFFIX):
+                index.rename(index.path + TEMPORARY_SUFFIX)
+
+    def name(self, *, sync: bool) -> None:
+        """Give them their names again, each synced before that if it is to be there as a whole."""
+        for index in (self.time, self.offset):
+            if sync:
+                index.sync()
+            index.rename(index.path.removesuffix(TEMPORARY_SUFFIX))
+
+    def drop(self) -> None:
+        """Empty all indexes; the aborted transactions have to be added again."""
+        self.unname()
+        for index in self:
+            index.reset()
+
+    def move(self, suffix: str) -> None:
+        """Put a suffix behind the names of all files."""
+        for index in self:
+            index.release()
+            index.rename(index.path + suffix)
+
+    def remove(self) -> None:
+        """Remove all files."""
+        for index in self:
+            index.remove()
+
+    def release(self) -> None:
+        """Drop the mappings; the next search maps the files again."""
+        for index in self:
+            index.release()
 
 
 def segment_name(base_offset: int) -> str:

@@ -1,16 +1,27 @@
-"""The segments of a log in their order, found by offset."""
+"""The segments of a log in their order, and searches over them.
+
+Records are found by offset or timestamp; timestamps need not rise with the offsets. A fetch with
+read_committed also gets the aborted transactions of its range.
+"""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.storage.files.damage import Damage, DamageKind
 from ottla.storage.files.log_slice import LogSlice
+from ottla.storage.indexes.aborted_index import AbortedTransaction
 from ottla.storage.indexes.sparse_index import CorruptIndexError
+from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS, TimestampOffset
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_batches import BatchPlace
+from ottla.wire.records.batch import RecordBatch
+from ottla.wire.records.record import find_time
+
+_NEVER_MS: Final = 2**63 - 1
 
 
 class SegmentRow:
@@ -161,3 +172,109 @@ def _check_sound(segment: Segment, offset: int, place: BatchPlace | None, code: 
                 ErrorCode.CORRUPT_MESSAGE if damage.kind is DamageKind.OLD_FORMAT else code,
                 f"{segment.path} is damaged from offset {damage.offset} to {damage.end_offset}",
             )
+
+
+def aborted_between(
+    row: SegmentRow,
+    offset: int,
+    end_offset: int,
+    size_bytes: int | None,
+    mend: Callable[[Segment], None],
+) -> list[AbortedTransaction]:
+    """Return the aborted transactions from an offset on, up to another or in so many bytes.
+
+    The offset index determines the end of the bytes, so that a few transactions may begin behind
+    them: within one index interval. A corrupt index is rebuilt first.
+    """
+    found: list[AbortedTransaction] = []
+    is_bounded = size_bytes is None
+    for segment in row.since(offset):
+        try:
+            last_offset = segment.aborted_index.last_offset
+        except CorruptIndexError:
+            mend(segment)
+            last_offset = segment.aborted_index.last_offset
+        if last_offset < offset:  # as nearly everywhere: nothing was aborted
+            continue
+        if not is_bounded and size_bytes is not None:
+            end_offset = min(end_offset, _end_of_bytes(row, offset, size_bytes, end_offset))
+            is_bounded = True
+        try:
+            more, is_complete = segment.aborted_index.overlapping(offset, end_offset)
+        except CorruptIndexError:
+            mend(segment)
+            more, is_complete = segment.aborted_index.overlapping(offset, end_offset)
+        found += more
+        if is_complete:
+            break
+    return found
+
+
+def _end_of_bytes(row: SegmentRow, offset: int, size_bytes: int, end_offset: int) -> int:
+    """Return an offset that is not before the end of so many bytes from an offset on."""
+    place = row.find(offset)
+    if place is None:
+        return end_offset
+    segment, first = place
+    try:
+        bound = segment.offset_index.offset_from(first.position + size_bytes)
+    except CorruptIndexError:  # the next search in it rebuilds it
+        return end_offset
+    return row.end_of(segment, end_offset) if bound is None else bound
+
+
+def first_record_since(
+    segments: SegmentRow, timestamp_ms: int, start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    """Return the first record in these bounds that is no older than this."""
+    for batch in _batches_since(segments, timestamp_ms, start_offset):
+        if batch.base_offset >= end_offset:
+            return None
+        if batch.max_timestamp_ms < timestamp_ms:
+            continue
+        found = find_time(batch, timestamp_ms, start_offset, end_offset)
+        if found is not None and found[0] >= timestamp_ms:
+            return TimestampOffset(*found)
+    return None
+
+
+def greatest_record(
+    segments: SegmentRow, start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    """Return the greatest timestamp in these bounds, and the first record that has it."""
+    first, *others = segments.since(start_offset)
+    times_ms = [segment.greatest_timestamp.timestamp_ms for segment in others]
+    greatest, place = first.greatest_timestamp, first.find(start_offset)
+    is_behind = place is not None and place.last_offset < greatest.offset
+    if start_offset <= first.base_offset or is_behind:
+        times_ms.append(greatest.timestamp_ms)
+    elif place is not None:
+        # The segment's max timestamp may belong to a record before the start.
+        times_ms += _times_ms(first.batches(place.position), start_offset)
+    greatest_ms = max(times_ms, default=NO_TIMESTAMP_MS)
+    if greatest_ms < 0:
+        return None
+    return first_record_since(segments, greatest_ms, start_offset, end_offset)
+
+
+def _times_ms(batches: Iterator[RecordBatch], start_offset: int) -> Iterator[int]:
+    """Yield max timestamps from headers; for the batch with the start, from its records."""
+    for batch in batches:
+        if batch.base_offset >= start_offset:
+            yield batch.max_timestamp_ms
+        elif (youngest := find_time(batch, _NEVER_MS, start_offset, batch.end_offset)) is not None:
+            yield youngest[0]
+
+
+def _batches_since(
+    segments: SegmentRow, timestamp_ms: int, start_offset: int
+) -> Iterator[RecordBatch]:
+    """Yield the batches of those segments that have a record young enough."""
+    for segment in segments.since(start_offset):
+        if segment.greatest_timestamp.timestamp_ms < timestamp_ms:
+            continue
+        # The entry found is the last that is too old, or has just this timestamp: look from there.
+        older = segment.last_older(timestamp_ms)
+        place = segment.find(max(older.offset, start_offset))
+        if place is not None:
+            yield from segment.batches(place.position)

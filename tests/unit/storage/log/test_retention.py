@@ -4,10 +4,12 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.log.log import PartitionLog
-from ottla.storage.log.retention import apply_retention, expired_segments
+from ottla.storage.log.retention import apply_retention, expired_segments, offsets_before
+from tests.log_building import NOW_MS, fill, new_log
 from tests.unit.storage.compacted_logs import (
     DAY_MS,
     DIRECTORY,
@@ -159,3 +161,31 @@ def test_compact_and_delete_go_together() -> None:
     assert apply_retention(writer.log, START_MS + 7 * DAY_MS, 6) == 5
     assert offsets_of(writer.log) == [5]
     assert compact(disk, writer.log, dirty) == dirty
+
+
+def test_an_empty_log_has_one_offset() -> None:
+    log = new_log()
+    assert offsets_before(log, LATEST, NOW_MS) == [0]
+    assert offsets_before(log, EARLIEST, NOW_MS) == [0]
+
+
+def test_segments_are_told_by_where_they_begin_the_last_one_first() -> None:
+    log = new_log()
+    fill(log, 10, timestamp_ms=1000)
+    fill(log, 10, timestamp_ms=2000)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) > 3
+    assert offsets_before(log, LATEST, NOW_MS) == [20, *reversed(bases)]
+    assert offsets_before(log, EARLIEST, NOW_MS) == [0]
+    old = [s.base_offset for s in log.segments if s.greatest_timestamp.timestamp_ms <= 1000]
+    assert 0 < len(old) < len(bases)
+    assert offsets_before(log, 1500, NOW_MS) == [*reversed(old)]
+    assert offsets_before(log, 999, NOW_MS) == []
+    assert offsets_before(log, NOW_MS, NOW_MS) == [20, *reversed(bases)]
+
+
+def test_nothing_before_the_start_of_the_log_is_told() -> None:
+    log = new_log()
+    fill(log, 10)
+    log.advance_log_start(1)
+    assert offsets_before(log, EARLIEST, NOW_MS) == [1]

@@ -7,8 +7,7 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_faults import OperationKind
-from ottla.storage.files.checkpoints import read_offsets
-from ottla.storage.files.offset_checkpoint import OffsetTable
+from ottla.storage.files.checkpoints import OffsetTable, read_offsets
 
 PATH = "/data/recovery-point-offset-checkpoint"
 ORDERS = TopicPartition("orders", 0)
