@@ -13,9 +13,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.broker_process import MeasuredBroker
-from ottla.testing.child_process import ChildProcess, ProcessGroup
+from ottla.testing.child_process import ChildProcess, ProcessGroup, ReservedPort
 from ottla.testing.cluster import Cluster
-from ottla.testing.ports import ReservedPort
 from tests.interop.kafka_node import CLUSTER_ID, java_command, run_tool
 
 BROKERS: Final = 3

@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 from confluent_kafka import Producer
 
-from ottla.testing.ports import ReservedPort
+from ottla.testing.child_process import ReservedPort
 from ottla.wire.api_key import ApiKey
 from ottla.wire.headers import RequestHeader, request_header_version, write_request_header
 from ottla.wire.messages.metadata import MetadataRequest

@@ -13,8 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.client import KazooClient
 
 from ottla.testing import Cluster, ClusterError
-from ottla.testing.child_process import wait_until
-from ottla.testing.ports import ReservedPort
+from ottla.testing.child_process import ReservedPort, wait_until
 
 SECONDS_MAX = 60
 SETTINGS = {"zookeeper.session.timeout.ms": "2000", "num.partitions": "1"}

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import CrashMoment, OperationKind, SimulatedCrash
-from ottla.simulation.world.disk_nodes import Keep
+from ottla.simulation.world.disk_nodes import CrashMoment, Keep, OperationKind, SimulatedCrash
 from tests.crashes.invariants import (
     as_batch,
     check_derived,

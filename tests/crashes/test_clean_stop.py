@@ -7,7 +7,7 @@ from random import Random
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind, SimulatedCrash
+from ottla.simulation.world.disk_nodes import OperationKind, SimulatedCrash
 from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.crashes.crash_points import CUTS, KILL, Cut

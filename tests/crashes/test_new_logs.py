@@ -5,8 +5,7 @@ from contextlib import suppress
 
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind, SimulatedCrash
-from ottla.simulation.world.disk_nodes import Keep
+from ottla.simulation.world.disk_nodes import Keep, OperationKind, SimulatedCrash
 from ottla.storage.log_dirs.bulk_creation import NewLog, make_logs, place_logs
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import NOW_MS, batch, contents, tiny

@@ -6,7 +6,7 @@ from random import Random
 
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import CrashMoment, OperationKind, SimulatedCrash
+from ottla.simulation.world.disk_nodes import CrashMoment, OperationKind, SimulatedCrash
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, settle_moves

@@ -14,10 +14,9 @@ from ottla.model.address import Address
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History
-from ottla.simulation.checks.log_capture import complaints_of
 from ottla.simulation.checks.replica_invariants import ReplicaRules
 from ottla.simulation.faults.nemesis import Fault, Nemesis
-from ottla.simulation.stories.broker_program import DEFAULTS, PORT, environment_of
+from ottla.simulation.stories.broker_program import DEFAULTS, PORT, complaints_of, environment_of
 from ottla.simulation.stories.cluster_story import WatchedHistory
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.machine import Machine, Program

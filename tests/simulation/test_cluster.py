@@ -14,7 +14,7 @@ from ottla.simulation.checks.history import Outcome
 from ottla.simulation.faults.cluster_nemesis import Kind, Trouble
 from ottla.simulation.stories.cluster_story import KINDS, ClusterStory, Setting, run
 from ottla.simulation.stories.report import Report
-from ottla.simulation.world.link import Link
+from ottla.simulation.world.network import Link
 from ottla.simulation.world.randomness import dice
 
 SEEDS = range(6)  # `make simulate` runs a thousand

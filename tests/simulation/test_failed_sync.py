@@ -16,7 +16,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.simulation.stories.broker_program import DATA, PORT, BrokerProgram
 from ottla.simulation.stories.one_broker_story import BROKER, FLUSHED
 from ottla.simulation.workloads.workload import TOPIC
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
 from tests.simulation.client_making import producer_on, send_all

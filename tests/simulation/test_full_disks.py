@@ -3,7 +3,7 @@
 import errno
 
 from ottla.simulation.stories.broker_program import DATA
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from tests.simulation.zookeeper_cluster import BROKERS, ZooKeeperCluster
 
 CHECK_SECONDS = 1

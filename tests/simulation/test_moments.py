@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.startup.assembly import Broker
 from ottla.replication.partition import Partition
-from ottla.simulation.faults.fault_triggers import Moment
+from ottla.simulation.faults.cluster_nemesis import Moment
 from ottla.simulation.stories.cluster_story import ClusterStory, Setting
 
 QUIET = Setting(partitions=1, members=0, has_operator=False)

@@ -25,7 +25,7 @@ from ottla.simulation.stories.one_broker_story import BROKER, FLUSHED, Setting, 
 from ottla.simulation.stories.report import Report
 from ottla.simulation.workloads.recorded_reader import value_of
 from ottla.simulation.workloads.workload import TOPIC, Workload
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
 from tests.simulation.client_making import member_on, producer_on, send_all

@@ -11,8 +11,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.model.address import Address
 from ottla.simulation.checks.checkers import check_history, lost_commits
 from ottla.simulation.checks.history import History, Outcome
-from ottla.simulation.checks.log_capture import complaints_of
-from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram, complaints_of
 from ottla.simulation.workloads.workload import TOPIC, Workload
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World

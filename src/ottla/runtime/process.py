@@ -1,11 +1,39 @@
-"""The kernel's view of this process."""
+"""The kernel's view of this process and this boot: open files, memory, limits."""
 
 import os
+import resource
+import sys
+from pathlib import Path
 from typing import Final
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _DESCRIPTORS: Final = "/proc/self/fd"
 _MEMORY: Final = "/proc/self/statm"
 _MEMORY_BYTES_MAX: Final = 200
+
+
+def boot_id() -> str | None:
+    """Return an id that changes at every start of the machine; None if it is unknown."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def descriptors_max() -> int:
+    """Return the soft limit, which the kernel enforces."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptors_max() -> None:
+    """Raise the soft limit to the hard one, as the JVM does; for processes of our own.
+
+    The soft limit is often 1,024, for the sake of programs that call `select`. We do not.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def open_descriptor_count() -> int:

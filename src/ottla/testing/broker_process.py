@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ottla.testing.child_process import ChildProcess, ClusterError, ProcessGroup
-from ottla.testing.ports import HOST, ReservedPort
+from ottla.testing.child_process import HOST, ChildProcess, ClusterError, ProcessGroup, ReservedPort
 
 START_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 60

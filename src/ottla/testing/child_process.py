@@ -9,6 +9,7 @@ from the children: their parent stops them in order.
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ _GUARD: Final = ("/bin/sh", "-c", "read _; kill -KILL 0")
 _TAIL_BYTES: Final = 4_000
 _TAIL_LINES: Final = 12
 _POLL_SECONDS: Final = 0.01
+
+HOST: Final = "127.0.0.1"
 
 
 class ClusterError(Exception):
@@ -166,3 +169,28 @@ def wait_until(is_so: Callable[[], bool], seconds_max: float, sentence: Callable
         if clock.monotonic_ms() > deadline_ms:
             raise ClusterError(sentence())
         sleep(_POLL_SECONDS)
+
+
+class ReservedPort:
+    """A port on loopback that the kernel assigns to no other process, until it is released.
+
+    A socket is bound to it and never listens. A server may listen on this port, with SO_REUSEADDR;
+    a process that binds or connects from a free port gets a different one.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._held.bind((HOST, number))
+        except OverflowError:
+            self._held.close()
+            raise ClusterError(f"there is no port {number}: 65535 is the last") from None
+        except OSError as error:
+            self._held.close()
+            raise ClusterError(f"port {number} cannot be had: {error.strerror}") from None
+        self.number = int(self._held.getsockname()[1])
+
+    def release(self) -> None:
+        """Release the port."""
+        self._held.close()

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ottla.testing.child_process import ChildProcess, ClusterError, ProcessGroup
-from ottla.testing.ports import HOST, ReservedPort
+from ottla.testing.child_process import HOST, ChildProcess, ClusterError, ProcessGroup, ReservedPort
 
 TICK_MS: Final = 200
 """The resolution of session timeouts, which are at least two ticks."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ottla.runtime import cold_reads
+from ottla.runtime.cold_reads import is_cached
 from ottla.runtime.disk import KernelDisk, KernelFile
-from ottla.runtime.page_cache import is_cached
 from ottla.simulation.world.disk import SimulatedDisk
 
 SIZE_BYTES = 8 << 20

@@ -2,7 +2,7 @@
 
 import os
 
-from ottla.runtime.process import open_descriptor_count, resident_bytes
+from ottla.runtime.process import boot_id, open_descriptor_count, resident_bytes
 
 
 def test_a_descriptor_more_is_counted() -> None:
@@ -17,3 +17,12 @@ def test_memory_that_is_used_is_counted() -> None:
     before = resident_bytes()
     used = bytearray(os.urandom(1)) * (64 << 20)
     assert resident_bytes() - before > len(used) // 2
+
+
+def test_it_stays_the_same_while_the_machine_runs() -> None:
+    assert boot_id() == boot_id()
+
+
+def test_it_has_no_space_around_it() -> None:
+    told = boot_id()
+    assert told is None or (told and told == told.strip())

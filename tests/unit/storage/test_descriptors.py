@@ -12,7 +12,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.descriptors import no_more_descriptors

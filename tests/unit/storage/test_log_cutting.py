@@ -5,7 +5,7 @@ import pytest
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.control import ControlType
 from tests.crashes.invariants import check_derived, knowledge

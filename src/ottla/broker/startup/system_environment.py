@@ -3,11 +3,10 @@
 from ottla.broker.startup.environment import Environment
 from ottla.environment.disk import Disk
 from ottla.runtime import cold_reads
-from ottla.runtime.boot import boot_id
 from ottla.runtime.clock import SystemClock
-from ottla.runtime.descriptors import descriptors_max
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.network import KernelNetwork
+from ottla.runtime.process import boot_id, descriptors_max
 from ottla.runtime.randomness import SystemRandomness
 from ottla.zookeeper import sessions
 

@@ -24,8 +24,8 @@ from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.properties import PropertiesError
 from ottla.model.settings.setting_sources import gather_settings
 from ottla.runtime import event_loop
-from ottla.runtime.descriptors import raise_descriptors_max
 from ottla.runtime.logs import LogFormat, configure_logging
+from ottla.runtime.process import raise_descriptors_max
 
 DEFAULT_HOST: Final = "127.0.0.1"
 WITHOUT_A_FILE: Final = {"group.initial.rebalance.delay.ms": "0"}

@@ -4,24 +4,34 @@ M9   all brokers have the same image at the same offset, and no broker goes back
 M10  the controller writes only while it holds its epoch, no other broker writes the controller's
      nodes, epochs never fall, and no broker registers again before it has resigned
 R9   a fenced broker is not in the ISR; only ISR members lead while there are enough
+
+The truth is what ZooKeeper has: the topics, and the registered incarnation of each broker. Brokers,
+including the controller, learn of changes later.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from ottla.broker.metadata_store.zookeeper.store import NO_EPOCH, ZooKeeperMetadataStore
 from ottla.broker.metadata_store.zookeeper.znodes import (
     BROKER_IDS,
     CONTROLLER_EPOCH,
     PERSISTENT_PATHS,
+    SEEN_EPOCHS,
+    TOPICS,
+    read_topic,
+    state_path,
+    topic_path,
 )
 from ottla.environment.zookeeper import Check, Create, Operation, Write
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord
 from ottla.simulation.checks.checkers import Violation
 from ottla.simulation.world.process import Process
 from ottla.simulation.world.zookeeper_tree import ZooKeeperTree
+
+NEVER_SEEN: Final = -1
 
 OWNED_BY_CONTROLLER: Final = (
     "/brokers/topics/",
@@ -33,6 +43,73 @@ OWNED_BY_CONTROLLER: Final = (
 )
 R9: Final = "R9"
 MIN_ISR: Final = "min.insync.replicas"
+
+
+class Truth(Protocol):
+    """The committed metadata, independent of the store."""
+
+    @property
+    def revision(self) -> object:
+        """A value that differs after every change."""
+        ...
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        """Every topic, as it is."""
+        ...
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Return the life of a broker of which the topics tell."""
+        ...
+
+
+class ZooKeeperTruth:
+    """Follows every commit; equal to a controller's view after a fresh read."""
+
+    def __init__(self, tree: ZooKeeperTree) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self._tree = tree
+        self._epochs: dict[int, int] = {}
+        tree.on_commit.append(self._on_commit)
+
+    @property
+    def revision(self) -> object:
+        """The number of the last change in the tree."""
+        return self._tree.zxid
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Return the registration that a controller has taken note of."""
+        return self._epochs.get(broker_id, NEVER_SEEN)
+
+    def _on_commit(self, operations: Sequence[Operation]) -> None:
+        changed: dict[str, None] = {}
+        for operation in operations:
+            if operation.path.startswith(f"{TOPICS}/"):
+                changed[operation.path.split("/")[3]] = None
+            elif operation.path.startswith(f"{SEEN_EPOCHS}/"):
+                self._see_epoch(operation.path)
+        for name in changed:
+            self._see_topic(name)
+
+    def _see_epoch(self, path: str) -> None:
+        broker_id = int(path.rpartition("/")[2])
+        if self._tree.exists(path) is None:
+            self._epochs.pop(broker_id, None)
+        else:
+            self._epochs[broker_id] = int(self._tree.get(path).data)
+
+    def _see_topic(self, name: str) -> None:
+        if self._tree.exists(topic_path(name)) is None:
+            self.topics.pop(name, None)
+            return
+        data = self._tree.get(topic_path(name)).data
+        states: dict[int, tuple[bytes, int]] = {}
+        for number in range(len(read_topic(name, data, {}).partitions)):
+            path = state_path(name, number)
+            if self._tree.exists(path) is not None:
+                node = self._tree.get(path)
+                states[number] = (node.data, node.stat.version)
+        self.topics[name] = read_topic(name, data, states)
 
 
 class MetadataRules:

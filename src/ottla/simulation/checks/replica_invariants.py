@@ -30,7 +30,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
-from ottla.simulation.checks.expected_metadata import Truth
+from ottla.simulation.checks.metadata_invariants import Truth
 from ottla.simulation.checks.replica_model import Batch, Mirror
 from ottla.simulation.world.process import Process
 from ottla.simulation.world.world import World

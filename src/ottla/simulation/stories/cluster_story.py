@@ -19,16 +19,19 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
-from ottla.simulation.checks.expected_metadata import ZooKeeperTruth
 from ottla.simulation.checks.history import History, Operation, Outcome
-from ottla.simulation.checks.log_capture import Complaints, complaints_of
-from ottla.simulation.checks.metadata_invariants import MIN_ISR, MetadataRules
+from ottla.simulation.checks.metadata_invariants import MIN_ISR, MetadataRules, ZooKeeperTruth
 from ottla.simulation.checks.replica_invariants import InvariantError, ReplicaRules
 from ottla.simulation.checks.transaction_invariants import TransactionRules
-from ottla.simulation.faults.cluster_nemesis import ClusterNemesis, Kind, Surroundings, Trouble
-from ottla.simulation.faults.fault_triggers import Moments
+from ottla.simulation.faults.cluster_nemesis import (
+    ClusterNemesis,
+    Kind,
+    Moments,
+    Surroundings,
+    Trouble,
+)
 from ottla.simulation.faults.nemesis import Fault, Nemesis
-from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram, Complaints, complaints_of
 from ottla.simulation.stories.report import Report, report_of
 from ottla.simulation.workloads.copy_workload import COPIES
 from ottla.simulation.workloads.group_workload import GroupWorkload

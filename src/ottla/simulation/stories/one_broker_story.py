@@ -13,9 +13,8 @@ from typing import Final
 from ottla.model.address import Address
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History
-from ottla.simulation.checks.log_capture import complaints_of
 from ottla.simulation.faults.nemesis import Fault, Nemesis
-from ottla.simulation.stories.broker_program import PORT, BrokerProgram
+from ottla.simulation.stories.broker_program import PORT, BrokerProgram, complaints_of
 from ottla.simulation.stories.report import Report, report_of
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.randomness import dice

@@ -31,7 +31,7 @@ from ottla.simulation.checks.checkers import Violation
 from ottla.simulation.checks.history import Outcome
 from ottla.simulation.stories.cluster_story import BROKERS, ClusterStory, Setting
 from ottla.simulation.stories.report import Report
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.zookeeper import MACHINE as ZOOKEEPER
 

@@ -28,7 +28,7 @@ from ottla.simulation.workloads.recorded_reader import (
     take,
     value_of,
 )
-from ottla.simulation.workloads.recorded_transactions import Client, NotedTransaction
+from ottla.simulation.workloads.recorded_writer import Client, NotedTransaction
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.machine import Machine
 from ottla.wire.records.consumer_record import ConsumerRecord

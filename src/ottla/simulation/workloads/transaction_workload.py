@@ -25,7 +25,7 @@ from ottla.simulation.checks.transaction_replay import Decision
 from ottla.simulation.workloads.copy_workload import COPIERS, CopyWorkload
 from ottla.simulation.workloads.real_transactional_client import ProducingClient
 from ottla.simulation.workloads.recorded_reader import ALL, all_of, take
-from ottla.simulation.workloads.recorded_transactions import Client, NotedTransaction
+from ottla.simulation.workloads.recorded_writer import Client, NotedTransaction
 from ottla.simulation.workloads.transactional_client import TransactionalClient
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.machine import Machine, Program

@@ -10,8 +10,16 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from ottla.environment.disk import Buffer
-from ottla.simulation.world.disk_faults import DiskFaults, OperationKind, os_error
-from ottla.simulation.world.disk_nodes import Dice, DirectoryNode, FileNode, Keep, Node
+from ottla.simulation.world.disk_nodes import (
+    Dice,
+    DirectoryNode,
+    DiskFaults,
+    FileNode,
+    Keep,
+    Node,
+    OperationKind,
+    os_error,
+)
 
 FREE_BYTES_UNLIMITED = 2**50
 

@@ -25,7 +25,7 @@ from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla.simulation.world.process import Process, adopt, process_of
-from ottla.simulation.world.trace import Trace
+from ottla.simulation.world.world import Trace
 
 STEPS_AT_ONE_MOMENT_MAX: Final = 1_000_000
 STEPS_BETWEEN_COLLECTIONS: Final = 50_000

@@ -27,7 +27,7 @@ from ottla.model.settings.broker_config import BrokerConfig
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import NOW_MS, batch, refusal
 

@@ -18,7 +18,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE
 from ottla.storage.log.log import PartitionLog

@@ -15,7 +15,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import build_batch

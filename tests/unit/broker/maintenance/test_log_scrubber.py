@@ -14,9 +14,9 @@ from ottla.broker.maintenance.log_scrubber import (
 )
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.simulation.world import cold_reads
+from ottla.simulation.stories import broker_program
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.damage import Damage
 from tests.log_building import DIRECTORY, LogFolder, batch, fill
 from tests.metadata_building import FixedClock
@@ -39,7 +39,7 @@ class World:
         self.partitions.add(self.partition)
         self.threads = ScrubThreads(self.clock)
         self.scrubber = LogScrubber(
-            self.partitions, cold_reads, self.clock, self.threads, ScrubSettings(**settings)
+            self.partitions, broker_program, self.clock, self.threads, ScrubSettings(**settings)
         )
 
     def flip(self, base_offset: int, byte: int) -> None:

@@ -16,8 +16,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import CrashMoment, SimulatedCrash
-from ottla.simulation.world.disk_nodes import Keep
+from ottla.simulation.world.disk_nodes import CrashMoment, Keep, SimulatedCrash
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from tests.metadata_building import create, new_topic, open_store, register
 

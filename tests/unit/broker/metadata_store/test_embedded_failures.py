@@ -14,7 +14,7 @@ from ottla.metadata.records import RemoveTopicRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from tests.metadata_building import LOG_DIR, create, new_topic, open_store, tell, uuid_of
 
 DIRECTORY = f"{LOG_DIR}/__cluster_metadata-0"

@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.metadata_store.meta_properties import ForeignFolderError, Identity, claim_folders
 from ottla.model.identifiers import uuid_to_text
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.checkpoints import (
     MetaProperties,
     read_meta_properties,

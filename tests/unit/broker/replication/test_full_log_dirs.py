@@ -26,7 +26,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.log_dirs.log_dirs import PROBE_BYTES, PROBE_FILE, LogDirs
 from tests.log_building import batch
 from tests.metadata_building import InlineExecutor

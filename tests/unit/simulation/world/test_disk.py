@@ -10,8 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.simulation.world.disk import SimulatedDisk, SimulatedFile
-from ottla.simulation.world.disk_faults import Operation, OperationKind, SimulatedCrash
-from ottla.simulation.world.disk_nodes import PAGE_BYTES, SECTOR_BYTES
+from ottla.simulation.world.disk_nodes import (
+    PAGE_BYTES,
+    SECTOR_BYTES,
+    Operation,
+    OperationKind,
+    SimulatedCrash,
+)
 
 SEEDS = range(500)
 

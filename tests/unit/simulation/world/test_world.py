@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 from ottla.simulation.world.machine import Machine
-from ottla.simulation.world.network import CONNECT_AGAIN_SECONDS
-from ottla.simulation.world.sockets import WINDOW_BYTES, SimulatedListener, SimulatedSocket
+from ottla.simulation.world.network import (
+    CONNECT_AGAIN_SECONDS,
+    WINDOW_BYTES,
+    SimulatedListener,
+    SimulatedSocket,
+)
 from ottla.simulation.world.virtual_loop import DeadlockError, LivelockError
 from ottla.simulation.world.world import World
 

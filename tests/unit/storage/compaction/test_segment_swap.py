@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import CrashMoment, OperationKind, SimulatedCrash
+from ottla.simulation.world.disk_nodes import CrashMoment, OperationKind, SimulatedCrash
 from ottla.storage.compaction.compaction_plan import plan
 from ottla.storage.compaction.log_compaction import Compaction
 from ottla.storage.compaction.segment_swap import finish_swaps

@@ -11,7 +11,7 @@ from ottla.environment.disk import Disk
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import CrashMoment, OperationKind, SimulatedCrash
+from ottla.simulation.world.disk_nodes import CrashMoment, OperationKind, SimulatedCrash
 from ottla.storage.files import checkpoints
 from ottla.storage.files.checkpoints import (
     CorruptCheckpointError,

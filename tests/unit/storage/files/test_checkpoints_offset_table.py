@@ -6,7 +6,7 @@ import pytest
 
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.checkpoints import OffsetTable, read_offsets
 
 PATH = "/data/recovery-point-offset-checkpoint"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.indexes.aborted_index import ENTRY, ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from ottla.storage.indexes.sparse_index import CorruptIndexError
 

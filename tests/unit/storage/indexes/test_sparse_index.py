@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk, SimulatedFile
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.indexes.sparse_index import TAIL_BYTES_MAX, CorruptIndexError, count_at_most
 from ottla.storage.indexes.time_index import TimeIndex
 from tests.descriptors import is_open

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind, SimulatedCrash
+from ottla.simulation.world.disk_nodes import OperationKind, SimulatedCrash
 from ottla.storage.files.checkpoints import CorruptCheckpointError, write_atomically
 from ottla.storage.log.leader_epochs import UNKNOWN_END, LeaderEpochs
 

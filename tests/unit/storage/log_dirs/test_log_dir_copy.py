@@ -6,7 +6,7 @@ import pytest
 
 from ottla.model.api_error import ApiError
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, settle_moves

@@ -11,7 +11,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.checkpoints import (
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,

@@ -5,7 +5,7 @@ import pytest
 from ottla.environment.disk import Buffer
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
 from ottla.simulation.world.disk import SimulatedDisk, SimulatedFile
-from ottla.simulation.world.disk_faults import Operation, OperationKind
+from ottla.simulation.world.disk_nodes import Operation, OperationKind
 from ottla.storage.files.checkpoints import RECOVERY_POINT_FILE
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.leader_epochs import LEADER_EPOCH_FILE, LeaderEpochs

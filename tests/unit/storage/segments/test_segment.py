@@ -6,7 +6,7 @@ import pytest
 
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.damage import Damage
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.segments.segment import Segment

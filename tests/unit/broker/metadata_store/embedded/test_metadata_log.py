@@ -11,7 +11,7 @@ from ottla.metadata.records import MetadataRecord, ProducerIdsRecord, TopicRecor
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.simulation.world.disk import SimulatedDisk
-from ottla.simulation.world.disk_faults import OperationKind
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.log.admission import Origin
 from ottla.wire.records.builder import BatchBuilder
 from tests.metadata_building import uuid_of

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.runtime.disk import KernelDisk, KernelFile
-from ottla.runtime.page_cache import (
+from ottla.runtime.cold_reads import (
     SAMPLE_INTERVAL_BYTES,
     advise_done,
     advise_sequential,
     is_cached,
     read_cached,
 )
+from ottla.runtime.disk import KernelDisk, KernelFile
 
 PAGE = mmap.PAGESIZE
 SIZE_BYTES = 4 * SAMPLE_INTERVAL_BYTES
