@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.clients.admin.admin import Admin
-from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.cluster.coordinators import TRANSACTION
-from ottla.clients.cluster.metadata_refresh import keep_fresh
+from ottla.clients.cluster.cluster_client import TRANSACTION, ClusterView, keep_fresh
 from ottla.clients.config.settings import ClientSettings, parse_addresses
 from ottla.clients.errors import UnreachableError
 from ottla.clients.threads.loop_thread import create_background_task

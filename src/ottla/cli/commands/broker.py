@@ -5,12 +5,18 @@ from typing import Annotated
 import typer
 
 from ottla.cli.commands.partition import Throttle, To, Wait
-from ottla.cli.support.confirming import Consent, DryRun, Yes, confirm, counted
 from ottla.cli.support.exit_codes import CommandError
-from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.support.options import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Format,
+    Settings,
+    parse_brokers,
+    with_cluster,
+)
 from ottla.cli.support.output import OutputFormat, Row, show
-from ottla.cli.support.partition_words import parse_brokers
 from ottla.cli.support.reassignment import How, Picture, carry_out, sizes_by_broker, take_picture
+from ottla.cli.support.standard_input import Consent, DryRun, Yes, confirm, counted
 from ottla.clients.admin.admin_cluster import BrokerDescription
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.admin.reassignment_plan import ImpossiblePlanError, Plan, drain, loads

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.support.local_cluster import start
+from ottla.cli.support.local_cluster import start, start_broker
 from ottla.cli.support.options import (
     DEFAULT_BROKERS,
     Brokers,
@@ -16,7 +16,6 @@ from ottla.cli.support.options import (
     with_cluster,
 )
 from ottla.cli.support.output import OutputFormat, Row, json_key, show, show_one
-from ottla.cli.support.starting_brokers import start_broker
 from ottla.clients.admin.admin_cluster import UNKNOWN_BYTES, ClusterDescription
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.admin.cluster_health import ClusterHealth, look_at

@@ -1,16 +1,17 @@
 """`ottla consume`: records from topics to stdout."""
 
+import asyncio
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ottla.cli.support.exit_codes import WrongCallError, say
-from ottla.cli.support.group_reader import ReadingMember
 from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
 from ottla.cli.support.positions import END, Position, parse_position, resolve
 from ottla.cli.support.record_format import Render, renderer
@@ -20,9 +21,17 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.state.errors import ConsumerError
 from ottla.clients.consumer.state.settings import ConsumerSettings
+from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.state.offsets import OffsetAndMetadata
+
+
+COMMIT_SECONDS: Final = 5.0
+StartOffsets = Callable[[Sequence[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 
 POLLED_RECORDS_MAX: Final = 2_000
 LOOK_SECONDS: Final = 0.2
@@ -54,6 +63,57 @@ The format is `json`, for one object per line, or has these fields:
   %T time in milliseconds   %K %V size of key and value    %H number of headers
   %e leader epoch   %i number of the record   %%   \\n \\t \\r \\0 \\xHH
 """
+
+
+class ReadingMember:
+    """A member; call `mark` whenever all polled records have been shown.
+
+    Shown records are committed every few seconds, before a revocation, and when the consumer is
+    closed: at least once, as Kafka's console consumer does.
+    """
+
+    def __init__(self, consumer: AsyncConsumer, start_offsets: StartOffsets) -> None:
+        self._consumer = consumer
+        self._start_offsets = start_offsets
+        self._marked: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._committed_at = asyncio.get_running_loop().time()
+        self.has_partitions = False
+        """Whether the group has assigned partitions to this member."""
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        """Join; partitions without a commit start at the offsets of start_offsets."""
+        await self._consumer.subscribe(
+            topics, on_assigned=self._begin, on_revoked=self._end, on_lost=self._lose
+        )
+
+    async def mark(self) -> None:
+        """Mark all polled records as shown."""
+        self._marked = self._consumer.core.offsets_to_commit(None)
+        now = asyncio.get_running_loop().time()
+        if self._marked and now - self._committed_at > COMMIT_SECONDS:
+            self._committed_at = now
+            await self._consumer.commit_async(self._marked)
+
+    async def _begin(self, partitions: list[TopicPartition]) -> None:
+        known = await self._consumer.committed(partitions) if partitions else {}
+        unknown = [name for name in partitions if name not in known]
+        for name, offset in (await self._start_offsets(unknown) if unknown else {}).items():
+            self._consumer.seek(name, offset)
+        self.has_partitions = True
+
+    async def _end(self, partitions: list[TopicPartition]) -> None:
+        self.has_partitions = False
+        marked = {name: self._marked[name] for name in partitions if name in self._marked}
+        self._marked = {}
+        if marked:
+            with suppress(
+                ApiError, OSError
+            ):  # the generation is over: another member reads it again
+                await self._consumer.commit(marked)
+
+    def _lose(self, _: list[TopicPartition]) -> None:
+        self.has_partitions = False
+        self._marked = {}
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:

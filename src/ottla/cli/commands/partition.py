@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.support.confirming import Consent, DryRun, Yes, confirm
 from ottla.cli.support.exit_codes import CommandError, WrongCallError
 from ottla.cli.support.options import (
     DEFAULT_BROKERS,
@@ -15,10 +14,12 @@ from ottla.cli.support.options import (
     Internal,
     Settings,
     internal_topics,
+    named_partitions,
+    parse_brokers,
+    parse_partitions,
     with_cluster,
 )
 from ottla.cli.support.output import OutputFormat, Row, show
-from ottla.cli.support.partition_words import named_partitions, parse_brokers, parse_partitions
 from ottla.cli.support.reassignment import (
     LOOK_EVERY_MS,
     How,
@@ -30,12 +31,19 @@ from ottla.cli.support.reassignment import (
     take_back,
     take_picture,
 )
+from ottla.cli.support.standard_input import Consent, DryRun, Yes, confirm
 from ottla.clients.admin.admin_configs import ConfigResource
 from ottla.clients.admin.admin_partitions import ElectionType, PartitionDescription
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.admin.per_item_results import ItemsFailedError
-from ottla.clients.admin.plan_file import InvalidPlanError, read_plan
-from ottla.clients.admin.reassignment_plan import ImpossiblePlanError, Plan, loads, spread
+from ottla.clients.admin.reassignment_plan import (
+    ImpossiblePlanError,
+    InvalidPlanError,
+    Plan,
+    loads,
+    read_plan,
+    spread,
+)
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ottla.cli.commands.config import check_are_set
-from ottla.cli.support.confirming import Consent, DryRun, Yes, confirm, counted, records_by_topic
 from ottla.cli.support.exit_codes import FAILURE, CommandError, WrongCallError, say, sentence_of
 from ottla.cli.support.options import (
     DEFAULT_BROKERS,
@@ -18,9 +17,16 @@ from ottla.cli.support.options import (
     key_values,
     with_cluster,
 )
-from ottla.cli.support.outcomes import outcomes_of
-from ottla.cli.support.output import OutputFormat, show, show_one
+from ottla.cli.support.output import OutputFormat, outcomes_of, show, show_one
 from ottla.cli.support.positions import Position, PositionKind, parse_position, resolve
+from ottla.cli.support.standard_input import (
+    Consent,
+    DryRun,
+    Yes,
+    confirm,
+    counted,
+    records_by_topic,
+)
 from ottla.clients.admin.admin_configs import (
     ConfigChange,
     ConfigEntry,

@@ -6,9 +6,15 @@ from typing import Annotated, Final
 import typer
 
 from ottla.cli.support.exit_codes import CommandError, WrongCallError
-from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
+from ottla.cli.support.options import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Format,
+    Settings,
+    named_partitions,
+    with_cluster,
+)
 from ottla.cli.support.output import OutputFormat, Row, show, show_one
-from ottla.cli.support.partition_words import named_partitions
 from ottla.cli.support.positions import parse_duration_ms
 from ottla.clients.admin.admin_producers import ActiveProducer
 from ottla.clients.admin.admin_transactions import (

@@ -2,11 +2,27 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import TypeVar
+
+from ottla.clients.admin.per_item_results import ItemsFailedError
+from ottla.model.api_error import ApiError
+
+K = TypeVar("K")
 
 Row = Mapping[str, object]
 _UNDERSCORES = str.maketrans("-.", "__")
+
+
+async def outcomes_of(items: Iterable[K], call: Awaitable[object]) -> dict[K, ApiError | None]:
+    """Wait for a call about items; return the error of each, if any."""
+    failed: dict[K, ApiError] = {}
+    try:
+        await call
+    except ItemsFailedError as error:
+        failed = error.failed
+    return {item: failed.get(item) for item in items}
 
 
 class OutputFormat(StrEnum):

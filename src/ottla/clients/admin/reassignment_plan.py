@@ -8,11 +8,19 @@ Two plans, each a new list of brokers for the partitions that change, the first 
               to the least loaded broker there
 
 Both keep replication factors, and never put two replicas of a partition on one broker.
+
+A plan can be kept in a file, in the JSON format of Kafka's kafka-reassign-partitions:
+
+    {"version": 1, "partitions": [{"topic": "letters", "partition": 0, "replicas": [1, 2]}]}
+
+`log_dirs` is accepted if every directory is "any".
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.model.identifiers import TopicPartition
 
@@ -23,6 +31,9 @@ _Step = tuple[TopicPartition, int, int]
 """The move of a replica or a leadership from one broker to another."""
 _EVEN = 1
 """The allowed difference between the most and the least loaded broker."""
+
+VERSION: Final = 1
+ANY_LOG_DIR: Final = "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +295,62 @@ def _changed(current: Assignment, planned: Plan) -> Plan:
     return {
         name: planned[name] for name in sorted(planned) if planned[name] != tuple(current[name])
     }
+
+
+class InvalidPlanError(ValueError):
+    """A file is not a plan; the message is for users."""
+
+
+def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
+    """Return the JSON object of a plan."""
+    return {
+        "version": VERSION,
+        "partitions": [
+            {
+                "topic": name.topic,
+                "partition": name.partition,
+                "replicas": list(replicas),
+                "log_dirs": [ANY_LOG_DIR] * len(replicas),
+            }
+            for name, replicas in sorted(plan.items())
+        ],
+    }
+
+
+def read_plan(text: str | bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Parse a plan; InvalidPlanError names the fault."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InvalidPlanError(f"it is not JSON: {error}") from None
+    if not isinstance(content, dict) or content.get("version", VERSION) != VERSION:
+        raise InvalidPlanError(f"it is not an object with version {VERSION}")
+    rows = content.get("partitions")
+    if not isinstance(rows, list) or not rows:
+        raise InvalidPlanError("it has no list of partitions")
+    plan: dict[TopicPartition, tuple[int, ...]] = {}
+    for row in rows:
+        name, replicas = _read_row(row)
+        if name in plan:
+            raise InvalidPlanError(f"{name} is in it twice")
+        plan[name] = replicas
+    return plan
+
+
+def _read_row(row: object) -> tuple[TopicPartition, tuple[int, ...]]:
+    if not isinstance(row, dict):
+        raise InvalidPlanError(f"{row!r} is not an object")
+    topic, partition, replicas = row.get("topic"), row.get("partition"), row.get("replicas")
+    if not isinstance(topic, str) or not isinstance(partition, int):
+        raise InvalidPlanError(f"{row!r} names no topic and partition")
+    name = TopicPartition(topic, partition)
+    if not isinstance(replicas, list) or not all(isinstance(one, int) for one in replicas):
+        raise InvalidPlanError(f"{name} has no list of brokers")
+    if not replicas or len(set(replicas)) != len(replicas):
+        raise InvalidPlanError(f"{name} needs brokers, each of them once: {replicas}")
+    if set(row.get("log_dirs", ())) - {ANY_LOG_DIR}:
+        raise InvalidPlanError(
+            f'{name} names a folder: only "any" can be asked for; '
+            "`ottla partition move` moves between folders"
+        )
+    return name, tuple(replicas)

@@ -4,21 +4,24 @@ Connections are opened on demand and kept. A retriable failure, such as NOT_LEAD
 retried after a backoff, with fresh metadata, until the time limit of the call; then the last
 failure is raised.
 
+Many callers share few metadata requests: at most one request of a kind is in flight. Callers that
+arrive meanwhile share the next request, which asks for all topics collected until it is sent.
+
 If no known broker can be reached, the client starts again with the addresses of
 `bootstrap.servers` (KIP-899).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final, Self, TypeVar
+from contextlib import suppress
+from typing import Final, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from ottla.clients.cluster.cluster_metadata import KnownCluster
 from ottla.clients.cluster.connections import Connections, connect
-from ottla.clients.cluster.coordinators import GROUP, find_coordinator
-from ottla.clients.cluster.metadata_batching import MetadataRequests
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check, only
+from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.environment.randomness import Randomness
 from ottla.model.address import Address
@@ -27,18 +30,97 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.rpc.connection import Connect, Connection
 from ottla.rpc.metrics import NetworkCounts
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from ottla.wire.schema import EVERY_VERSION, Message
 
+GROUP: Final = 0
+TRANSACTION: Final = 1
+_IN_A_LIST_SINCE: Final = 4
+
+Ask = Callable[[MetadataRequest], Awaitable[MetadataResponse]]
+
 TOPIC_CREATION_MS_MAX: Final = 5_000
 """How long to wait for a topic that a metadata request creates."""
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
+
+
+async def find_coordinator(
+    connection: Connection, key: str, key_type: int, *, timeout_ms: int
+) -> Address:
+    """Ask a broker for the coordinator of a group or a transactional id."""
+    is_list = connection.version_for(FindCoordinatorRequest) >= _IN_A_LIST_SINCE
+    request = FindCoordinatorRequest(
+        key="" if is_list else key,
+        key_type=key_type,
+        coordinator_keys=[key] if is_list else [],
+    )
+    answer = await connection.ask(request, FindCoordinatorResponse, timeout_ms=timeout_ms)
+    found = only(answer.coordinators, "a coordinator") if is_list else answer
+    check(found.error_code, found.error_message or f"the coordinator of {key!r}")
+    return Address(found.host, found.port)
+
+
+class _Kind(NamedTuple):
+    """The properties in which requests must agree to be combined."""
+
+    is_for_all: bool
+    allow_auto_creation: bool
+
+
+class _Question(NamedTuple):
+    """A request that is not sent yet: its topics, and the future of its response."""
+
+    topics: dict[str, None]
+    answer: asyncio.Task[MetadataResponse]
+
+
+class MetadataRequests:
+    """Sends batched requests. A request continues if a waiting caller is cancelled."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._next: dict[_Kind, _Question] = {}
+        self._turn: dict[_Kind, asyncio.Lock] = {}
+
+    async def ask(
+        self, topics: Collection[str] | None, *, allow_auto_creation: bool
+    ) -> list[MetadataResponseTopic]:
+        """Return the metadata of these topics (None: all), from a request sent after this call."""
+        kind = _Kind(topics is None, allow_auto_creation)
+        question = self._next.get(kind)
+        if question is None:
+            asked: dict[str, None] = {}
+            question = _Question(asked, create_background_task(self._send(kind, asked)))
+            question.answer.add_done_callback(_heard)
+            self._next[kind] = question
+        wanted = dict.fromkeys(topics or ())
+        question.topics.update(wanted)
+        answer = await asyncio.shield(question.answer)
+        return [topic for topic in answer.topics if topics is None or topic.name in wanted]
+
+    async def _send(self, kind: _Kind, topics: dict[str, None]) -> MetadataResponse:
+        async with self._turn.setdefault(kind, asyncio.Lock()):
+            del self._next[kind]
+            named = [MetadataRequestTopic(name=name) for name in topics]
+            request = MetadataRequest(
+                topics=None if kind.is_for_all else named,
+                allow_auto_topic_creation=kind.allow_auto_creation,
+            )
+            return await self._ask(request)
+
+
+def _heard(answer: asyncio.Task[MetadataResponse]) -> None:
+    """Retrieve the exception, so that asyncio does not report it if all callers are gone."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 class ClusterView:
@@ -392,3 +474,28 @@ class ClusterView:
             except UnreachableError as error:
                 failure = error
         raise failure
+
+
+async def keep_fresh(
+    view: ClusterView,
+    topics: Callable[[], Collection[str]],
+    take: Callable[[list[MetadataResponseTopic]], None] | None = None,
+) -> None:
+    """Refresh topics when their metadata is as old as metadata.max.age.ms.
+
+    This is the background task of a client that never waits for metadata; it runs until the view is
+    closed or the task is cancelled. `topics` is called each time; `take` gets the new metadata, for
+    callers that depend on it, for instance on the number of partitions.
+    """
+    age_ms_max = view.settings.metadata_max_age_ms
+    while not view.is_closed:
+        wanted = [name for name in topics() if view.known_topic(name) is not None]
+        left_ms = age_ms_max - view.age_ms(wanted) if wanted else age_ms_max
+        if left_ms > 0:
+            await pause(left_ms)
+            continue
+        with suppress(ApiError, UnreachableError, NoAnswerError):
+            found = await view.refresh(wanted)
+            if take is not None:
+                take(found)
+        await pause(view.settings.retry_backoff_max_ms)

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.cluster.metadata_refresh import keep_fresh
+from ottla.clients.cluster.cluster_client import ClusterView, keep_fresh
 from ottla.clients.errors import error_code
 from ottla.clients.producer.batching.accumulator import Accumulator
 from ottla.clients.producer.state.settings import ProducerSettings

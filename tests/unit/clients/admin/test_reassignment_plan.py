@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.clients.admin.plan_file import InvalidPlanError, read_plan, write_plan
+from ottla.clients.admin.reassignment_plan import InvalidPlanError, read_plan, write_plan
 from ottla.model.identifiers import TopicPartition
 
 NAMES = st.builds(TopicPartition, st.text(min_size=1), st.integers(0, 1000))

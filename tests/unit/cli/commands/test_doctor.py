@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.support.checks import (
+from ottla.cli.commands.doctor import (
     FREE_BYTES_LOW,
     FREE_BYTES_MIN,
     Extra,

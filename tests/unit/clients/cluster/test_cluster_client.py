@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ottla.clients.cluster.metadata_batching import MetadataRequests
+from ottla.clients.cluster.cluster_client import MetadataRequests
 from ottla.clients.errors import UnreachableError
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
