@@ -10,7 +10,9 @@ from typing import Any
 
 from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
+from ottla.broker.decision_runtime import DecisionRuntime
 from ottla.machines.transactions.add_partitions import Enlisting
+from ottla.machines.transactions.machine import TransactionMachine
 from ottla.machines.transactions.transaction import Transaction
 from ottla.machines.transactions.transaction_store import Roster
 from ottla.replication.partition import Partition
@@ -117,22 +119,24 @@ def letting_markers_tell_no_time() -> Iterator[None]:
 def sending_markers_before_the_end_is_committed() -> AbstractContextManager[None]:
     """Markers are sent before the end is committed: a successor may not know it, and abort."""
 
-    async def send(  # noqa: RUF029
-        self: TransactionCoordinator, index: int, machine: Any, owed: Any
-    ) -> None:
-        for each in owed:
-            self._send(index, machine, each)
+    publish_once_committed = DecisionRuntime.publish_once_committed
 
-    return patched(TransactionCoordinator, "_send_when_settled", send)
+    def publish(self: DecisionRuntime[Any, Any, Any], effect: Any) -> None:
+        if isinstance(self.machine, TransactionMachine):
+            self._publish(effect)
+        else:
+            publish_once_committed(self, effect)
+
+    return patched(DecisionRuntime, "publish_once_committed", publish)
 
 
 def forgetting_markers_at_a_fail_over() -> AbstractContextManager[None]:
     """A new coordinator does not send the pending markers of its predecessor."""
 
     async def on_loaded(  # noqa: RUF029
-        _self: TransactionCoordinator, _index: int, machine: Any
+        _self: TransactionCoordinator, _index: int, runtime: Any
     ) -> None:
-        machine.take_markers()
+        runtime.machine.take_markers()
 
     return patched(TransactionCoordinator, "_on_loaded", on_loaded)
 
