@@ -5,6 +5,7 @@ import platform
 import re
 import signal
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -113,6 +114,13 @@ def test_an_ephemeral_broker_says_where_it_is_and_leaves_nothing_behind(tmp_path
     assert stopped(process) == 0
     assert not ready.exists()
     assert list(folder.iterdir()) == []
+
+
+def test_a_broker_without_assertions_does_not_start() -> None:
+    command = [sys.executable, "-O", *OTTLA[1:], "start", "--ephemeral"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "ottla: the broker needs its assertions: run Python without -O\n"
 
 
 def test_a_call_that_contradicts_itself_is_refused() -> None:

@@ -87,10 +87,7 @@ def start(
     ] = LogFormat.TEXT,
 ) -> None:
     """Run a broker."""
-    if listen and port is not None:
-        raise WrongCallError("--listen and --port both say where to listen: give one of them")
-    if ephemeral and data_dir:
-        raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
+    _check_call(listen, port, ephemeral=ephemeral, data_dir=data_dir)
     overrides = list(settings or [])
     if port is not None:
         listen = f"{DEFAULT_HOST}:{port}"
@@ -105,6 +102,18 @@ def start(
             _log.warning(note)
         keep_young()
         event_loop.run(_serve(parsed, ready_file))
+
+
+def _check_call(
+    listen: str | None, port: int | None, *, ephemeral: bool, data_dir: Path | None
+) -> None:
+    if not __debug__:
+        # Assertions stop a broker with a bug before it damages data.
+        raise WrongCallError("the broker needs its assertions: run Python without -O")
+    if listen and port is not None:
+        raise WrongCallError("--listen and --port both say where to listen: give one of them")
+    if ephemeral and data_dir:
+        raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
 
 
 def _configuration(

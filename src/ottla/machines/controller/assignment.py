@@ -22,6 +22,7 @@ def _partition_record(
     image: ClusterImage, topic_id: bytes, number: int, replicas: Sequence[int]
 ) -> PartitionRecord:
     in_sync = [broker_id for broker_id in replicas if image.brokers[broker_id].is_active]
+    assert in_sync, f"partition {number} would have no leader"
     return PartitionRecord(
         partition_id=number,
         topic_id=topic_id,

@@ -73,6 +73,10 @@ class PartitionChange:
             eligible = _without(eligible, [leader]) if is_clean else ()
             last_known = last_known if is_clean else ()
             self.recovery_state = self.recovery_state if is_clean else RECOVERING
+        # A leader out of the ISR could lack committed records.
+        assert leader == NO_LEADER or leader in self.isr, (self.number, leader, self.isr)
+        assert {*self.isr, *eligible} <= set(self.replicas), (self.isr, eligible, self.replicas)
+        assert set(self.isr).isdisjoint(eligible), (self.isr, eligible)
         return self._record(leader, eligible, last_known)
 
     def _complete_reassignment(self) -> None:

@@ -95,6 +95,7 @@ class ClassicGroup:
         self._enter(member)
         if self.leader is None:
             self.leader = member.member_id
+        self._check_leader()
 
     def expect(self, member_id: str) -> None:
         """Remember an id that was given out, until its member comes back or is removed."""
@@ -116,6 +117,7 @@ class ClassicGroup:
         self._strike(member_id)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
+        self._check_leader()
 
     def replace(self, member_id: str, successor: Member) -> None:
         """Replace a static member by its next incarnation, with its assignment and leadership."""
@@ -125,6 +127,7 @@ class ClassicGroup:
         self._enter(successor)
         if self.leader == member_id:
             self.leader = successor.member_id
+        self._check_leader()
 
     def update(self, renewed: Member) -> None:
         """Apply a member's new JoinGroup; it stays static or dynamic."""
@@ -199,6 +202,7 @@ class ClassicGroup:
 
     def begin_generation(self) -> None:
         """Go on to the next generation and its protocol, and await the leader's assignment."""
+        assert self.attendance.joining.keys() <= self.members.keys(), self.group_id
         self.generation = self._next_generation()
         self.protocol = self.vote()
         self.subscribed_topics = self._find_topics()
@@ -255,6 +259,11 @@ class ClassicGroup:
 
     def settle(self, value: GroupMetadataValue) -> None:
         """Apply the record that was proposed, now that it is in the log."""
+        is_next = value.generation in {self.generation, self._next_generation()}
+        assert is_next, (self.group_id, self.generation, value.generation)
+        # An assignment for another member would be stored, and nobody would consume its partitions.
+        stored_ids = [stored.member_id for stored in value.members]
+        assert stored_ids == list(self.members), (self.group_id, stored_ids)
         self.stored_ms = value.current_state_timestamp
         self._set_proposed(None)
         self.generation = value.generation
@@ -287,6 +296,10 @@ class ClassicGroup:
             )
         group.subscribed_topics = group._find_topics()
         return group
+
+    def _check_leader(self) -> None:
+        is_led = self.leader in self.members if self.members else self.leader is None
+        assert is_led, (self.group_id, self.leader)
 
     def _enter(self, member: Member) -> None:
         self.members[member.member_id] = member

@@ -9,6 +9,8 @@ from ottla.machines.transactions.records import transaction_of
 from ottla.machines.transactions.transaction import (
     EPOCH_BUMP_VERSION,
     FORMAT_LEVEL,
+    IDLE,
+    MOVES,
     NEVER_WRITTEN,
     PREPARED,
     State,
@@ -102,10 +104,16 @@ class Roster:
             found = transaction_of(key.transactional_id, value)
         if found is not None and found.state in NEVER_WRITTEN:  # if it was, the id is free
             found = None
-        self.take(key.transactional_id, found)
+        self._put(key.transactional_id, found)
 
     def take(self, transactional_id: str, found: Transaction | None) -> None:
-        """Store the new state of a transactional id; None removes it."""
+        """Store the new state of a transactional id, as decided here; None removes it."""
+        before = self._transactions.get(transactional_id)
+        if before is not None:
+            _check_move(before, found)
+        self._put(transactional_id, found)
+
+    def _put(self, transactional_id: str, found: Transaction | None) -> None:
         began_ms = self._began_ms.pop(transactional_id, self.decided_ms)
         self._unmarked.pop(transactional_id, None)
         self._untold.pop(transactional_id, None)
@@ -151,4 +159,19 @@ class Roster:
             return None
         for partition in written:
             unmarked.pop(partition, None)
-        return None if unmarked else self._transactions[owed.transactional_id]
+        if unmarked:
+            return None
+        found = self._transactions[owed.transactional_id]
+        assert found.state in PREPARED, found
+        return found
+
+
+def _check_move(before: Transaction, found: Transaction | None) -> None:
+    """Assert that a decision is one that the state table allows, and takes no epoch back."""
+    if found is None:
+        assert before.state in IDLE, before
+        return
+    assert found.state in MOVES[before.state], (before, found)
+    is_same_id = found.producer.producer_id == before.producer.producer_id
+    # A lower epoch would let a fenced producer write again.
+    assert not is_same_id or found.producer.epoch >= before.producer.epoch, (before, found)

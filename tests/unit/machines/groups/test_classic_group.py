@@ -182,6 +182,18 @@ def test_a_group_that_was_loaded_is_the_group_that_settled() -> None:
     assert loaded.vote() == "range"
 
 
+@pytest.mark.parametrize(("generation", "member_ids"), [(1, "a"), (1, "abc"), (3, "ab"), (0, "ab")])
+def test_only_a_record_of_this_or_the_next_generation_and_all_members_is_settled(
+    generation: int, member_ids: str
+) -> None:
+    group = gathered(member("a"), member("b"))
+    group.begin_generation()
+    members = [MemberMetadata(member_id=one, assignment=b"1") for one in member_ids]
+    with pytest.raises(AssertionError):
+        group.settle(GroupMetadataValue(generation=generation, members=members))
+    assert (group.state, group.generation) == (GroupState.COMPLETING_REBALANCE, 1)
+
+
 def test_old_records_know_no_rebalance_timeout_and_perhaps_no_leader() -> None:
     stored = MemberMetadata(member_id="a", session_timeout=7_000, subscription=b"")
     value = GroupMetadataValue(

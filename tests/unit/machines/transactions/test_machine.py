@@ -3,7 +3,8 @@
 import pytest
 
 from ottla.machines.transactions.producer_ids import Producer
-from ottla.machines.transactions.transaction import State
+from ottla.machines.transactions.records import TransactionRecord
+from ottla.machines.transactions.transaction import State, Transaction
 from ottla.model.error_code import ErrorCode
 from ottla.wire.coordinator_records.classic_group import GroupMetadataKey
 from ottla.wire.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
@@ -95,3 +96,22 @@ def test_a_record_of_kafkas_without_who_came_before_goes_on_where_it_was() -> No
     assert host.init_error(expected=Producer(5, 7)) is ErrorCode.PRODUCER_FENCED
     assert host.add(Producer(5, 8), P0) is ErrorCode.NONE
     assert host.transaction().state is State.ONGOING
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Transaction(ID, Producer(7, 3), 1_000, 60, State.COMPLETE_COMMIT),
+        Transaction(ID, Producer(7, 2), 1_000, 60, State.ONGOING),
+        None,
+    ],
+)
+def test_a_decision_that_breaks_the_rules_of_a_transaction_is_not_replayed(
+    wrong: Transaction | None,
+) -> None:
+    machine = Host().machine
+    begun = Transaction(ID, Producer(7, 3), 1_000, 50, State.ONGOING, partitions=(P0,))
+    machine.take(TransactionRecord(ID, begun, 1))
+    with pytest.raises(AssertionError):
+        machine.take(TransactionRecord(ID, wrong, 1))
+    assert machine.transaction(ID) == begun
