@@ -17,6 +17,8 @@ from threading import Event, Thread
 from benchmarks.broker_process import RunningBroker, running_broker
 from benchmarks.comparison import MILLISECONDS, Case, Unit
 from benchmarks.steady_client import SteadyClient
+from ottla.wire.api_key import ApiKey
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.clients import attacks
 from tests.clients.attacks import Address, crowd, flood
 
@@ -61,6 +63,15 @@ def _waiting(address: Address, is_over: Callable[[], bool]) -> None:
             time.sleep(WATCH_SECONDS)
 
 
+def _committing(address: Address, is_over: Callable[[], bool]) -> None:
+    """Commit offsets to a coordinator that is there: the first lookup creates it."""
+    client = SteadyClient(address[1])
+    lookup = FindCoordinatorRequest(key=attacks.GROUP)
+    while client.ask(ApiKey.FIND_COORDINATOR, 3, lookup).error_code:
+        time.sleep(WATCH_SECONDS)
+    _flooding(attacks.offset_commit(19_900))(address, is_over)
+
+
 def _nothing(_: Address, is_over: Callable[[], bool]) -> None:
     while not is_over():
         time.sleep(WATCH_SECONDS)
@@ -73,7 +84,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "8 x 300,000 tagged fields": lambda: _refused(attacks.tagged_list_offsets(1, 300_000)),
     "8 x ListOffsets of 249,000 partitions": lambda: _flooding(attacks.list_offsets(249_000)),
     "8 x OffsetFetch of 249,000 partitions": lambda: _flooding(attacks.offset_fetch(249_000)),
-    "8 x OffsetCommit of 19,900 partitions": lambda: _flooding(attacks.offset_commit(19_900)),
+    "8 x OffsetCommit of 19,900 partitions": lambda: _committing,
     "100 x 32 x ListOffsets of 1,000": lambda: _flooding(attacks.list_offsets(1_000), 100, 32),
     "100 x 32 x Fetch of 240": lambda: _flooding(attacks.fetch(240), 100, 32),
     "48,000 waiting fetches": lambda: _waiting,

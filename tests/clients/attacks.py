@@ -33,6 +33,7 @@ from ottla.wire.writing import encode
 
 SECONDS_MAX = 60
 TOPIC = "steady"
+GROUP = "hostile"
 WAITING_CONNECTIONS = 1_500
 WAITING_EACH = 32
 Address = tuple[str, int]
@@ -71,14 +72,14 @@ def all_metadata() -> bytes:
 
 def offset_fetch(partitions: int) -> bytes:
     topics = [OffsetFetchRequestTopics(name="steady", partition_indexes=[7] * partitions)]
-    groups = [OffsetFetchRequestGroup(group_id="hostile", topics=topics)]
+    groups = [OffsetFetchRequestGroup(group_id=GROUP, topics=topics)]
     return frame_of(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups))
 
 
 def offset_commit(partitions: int) -> bytes:
     one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     topics = [OffsetCommitRequestTopic(name="steady", partitions=[one] * partitions)]
-    request = OffsetCommitRequest(group_id="hostile", topics=topics)
+    request = OffsetCommitRequest(group_id=GROUP, topics=topics)
     return frame_of(ApiKey.OFFSET_COMMIT, 8, request)
 
 

@@ -20,6 +20,7 @@ from ottla.wire.api_key import ApiKey
 from ottla.wire.apis import API_BY_KEY
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.clients import attacks
 from tests.clients.attacks import SECONDS_MAX, crowd, flood, frame_of, largest_request
@@ -168,6 +169,10 @@ def test_a_flood_of_allowed_requests_leaves_the_loop_to_others(
     frame: bytes, connections: int, pipelined: int, calm: WatchedProcess
 ) -> None:
     with RawConnection(calm.servers) as other, crowd(calm.address, connections) as sockets:
+        # Without its topic, a coordinator refuses all commits and has no work with them.
+        lookup = FindCoordinatorRequest(key=attacks.GROUP)
+        while other.ask(ApiKey.FIND_COORDINATOR, 3, lookup).error_code:
+            pass
         questions = 0
 
         def ask() -> bool:

@@ -3,13 +3,20 @@
 Partitions that do not exist are refused one by one; the others are committed. The id of the topic
 is stored with every offset, however the request names the topic: a later topic of the same name
 does not inherit it.
+
+A large commit is decided in several parts, between which other requests run. If the group goes on
+to another generation meanwhile, the partitions of the later parts are refused.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
 
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
+from ottla.concurrency.keyed_lock import KeyedLock
+from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -22,6 +29,8 @@ from ottla.wire.messages.offset_commit import (
 )
 
 VERSIONS = range(2, 11)
+PARTITIONS_AT_ONCE: Final = 500
+"""The number of offsets that are committed in one decision: about 2 ms."""
 _TOPIC_IDS_SINCE = 10
 
 
@@ -31,33 +40,93 @@ class OffsetCommitHandler:
 
     coordinator: GroupCoordinator
     store: MetadataStore
+    slices: TimeSlices
+    turns: KeyedLock = field(default_factory=KeyedLock)
+    """Of a group while a large commit is decided: a later commit must not be overtaken by it."""
 
     async def handle(
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> OffsetCommitResponse:
         """Commit the offsets of existing partitions."""
+        parts = list(_parts(request.topics))
+        group_id = request.group_id
+        response = OffsetCommitResponse()
+        try:
+            if len(parts) == 1 and not self.turns.is_held([group_id]):
+                response.topics = self._commit(context, request, parts[0])
+            else:
+                async with self.turns.hold(group_id):
+                    response.topics = await self._commit_in_slices(context, request, parts)
+            await self.coordinator.settle(group_id)
+        except ApiError as error:
+            topics = (topic for part in parts for topic in part)
+            response.topics = _joined([_all_with(topic, error.code) for topic in topics])
+        return response
+
+    async def _commit_in_slices(
+        self,
+        context: RequestContext,
+        request: OffsetCommitRequest,
+        parts: list[list[OffsetCommitRequestTopic]],
+    ) -> list[OffsetCommitResponseTopic]:
+        answered: list[OffsetCommitResponseTopic] = []
+        budget = self.slices.begin(steps_per_look=1)
+        for part in parts:
+            answered += self._commit(context, request, part)
+            await budget.yield_if_spent()
+        return _joined(answered)
+
+    def _commit(
+        self,
+        context: RequestContext,
+        request: OffsetCommitRequest,
+        asked: list[OffsetCommitRequestTopic],
+    ) -> list[OffsetCommitResponseTopic]:
+        """Commit some offsets of a request in one decision; a result for every partition."""
         has_ids = context.api_version >= _TOPIC_IDS_SINCE
-        asked = request.topics
         request.topics = [_existing(topic, self._find(topic, has_ids)) for topic in asked]
         now = self.coordinator.moment()
-        try:
-            response = self.coordinator.execute(
-                request.group_id,
-                lambda machine: machine.decide_commit(request, context.api_version, now),
-            )
-            await self.coordinator.settle(request.group_id)
-        except ApiError as error:
-            return OffsetCommitResponse(topics=[_all_with(topic, error.code) for topic in asked])
-        return OffsetCommitResponse(
-            topics=[
-                _merged(topic, answered, has_ids)
-                for topic, answered in zip(asked, response.topics, strict=True)
-            ]
+        response = self.coordinator.execute(
+            request.group_id,
+            lambda machine: machine.decide_commit(request, context.api_version, now),
         )
+        return [
+            _merged(topic, answered, has_ids)
+            for topic, answered in zip(asked, response.topics, strict=True)
+        ]
 
     def _find(self, topic: OffsetCommitRequestTopic, has_ids: bool) -> TopicImage | None:
         image = self.store.image
         return image.topics_by_id.get(topic.topic_id) if has_ids else image.topics.get(topic.name)
+
+
+def _parts(topics: list[OffsetCommitRequestTopic]) -> Iterator[list[OffsetCommitRequestTopic]]:
+    """Split the topics into parts with few partitions; at least one part."""
+    part: list[OffsetCommitRequestTopic] = []
+    part_count = 0
+    for topic in topics:
+        for start in range(0, max(len(topic.partitions), 1), PARTITIONS_AT_ONCE):
+            some = topic.partitions[start : start + PARTITIONS_AT_ONCE]
+            if part and part_count + len(some) > PARTITIONS_AT_ONCE:
+                yield part
+                part, part_count = [], 0
+            part.append(
+                OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=some)
+            )
+            part_count += max(len(some), 1)
+    yield part
+
+
+def _joined(topics: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
+    """Put the parts of each topic together again."""
+    joined: list[OffsetCommitResponseTopic] = []
+    for topic in topics:
+        last = joined[-1] if joined else None
+        if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+            last.partitions += topic.partitions
+        else:
+            joined.append(topic)
+    return joined
 
 
 def _existing(

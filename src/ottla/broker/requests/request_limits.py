@@ -17,8 +17,8 @@ LIST_BYTES_MAX: Final = 16 << 20
 LIST_ITEMS_MAX: Final = 250_000
 """Partitions and topics in one request: 100,000 partitions in as many topics, and some more."""
 CHANGE_ITEMS_MAX: Final = 20_000
-"""For requests that are decided at once, or name the partitions of one leader. A larger offset
-commit does not fit into a batch anyway."""
+"""For requests that are decided at once, or name the partitions of one leader. Offset commits are
+decided in parts (`handlers/offset_commit.py`), and leave a record for each partition."""
 OTHER_BYTES_MAX: Final = 4 << 20
 OTHER_ITEMS_MAX: Final = 10_000
 LOGGED_ITEMS_MAX: Final = 2_000

@@ -383,7 +383,7 @@ def group_routes(
     sync = sync_group.SyncGroupHandler(coordinator)
     beat = heartbeat.HeartbeatHandler(coordinator)
     leave = leave_group.LeaveGroupHandler(coordinator)
-    commit = offset_commit.OffsetCommitHandler(coordinator, store)
+    commit = offset_commit.OffsetCommitHandler(coordinator, store, slices)
     pending = txn_offset_commit.TxnOffsetCommitHandler(coordinator, store, verification)
     offsets = offset_fetch.OffsetFetchHandler(coordinator, store, slices)
     forget = offset_delete.OffsetDeleteHandler(coordinator, store)

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
+from ottla.clients.connection import Address
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.consumer.group.membership import GroupMembership
 from ottla.clients.consumer.group.membership_machine import MemberState
 from ottla.clients.consumer.state.offsets import OffsetAndMetadata

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 
 import pytest
+from ottla.clients.connection import Address
 
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.connection import Address
 from ottla.clients.consumer.group import membership_machine
 from ottla.clients.consumer.group.group_errors import FencedInstanceIdError
 from ottla.clients.consumer.group.membership_machine import (
