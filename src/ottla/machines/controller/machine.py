@@ -5,9 +5,8 @@ from typing import Final
 
 from ottla.machines.controller.brokers import register_broker
 from ottla.machines.controller.configs import ConfigOutcome, decide_changes, decide_replacement
-from ottla.machines.controller.elections import elect_leaders
 from ottla.machines.controller.in_sync import alter_partition
-from ottla.machines.controller.leadership import Leadership
+from ottla.machines.controller.leadership import Leadership, elect_leaders
 from ottla.machines.controller.lifecycle import (
     fence_broker,
     forget_tail,
@@ -16,11 +15,10 @@ from ottla.machines.controller.lifecycle import (
     unregister_broker,
 )
 from ottla.machines.controller.lost_replicas import lose_replicas
-from ottla.machines.controller.partitions import create_partitions
 from ottla.machines.controller.producer_ids import ProducerIdBlock, allocate_producer_ids
 from ottla.machines.controller.reassignment import reassign_partitions
 from ottla.machines.controller.settings import ControllerSettings
-from ottla.machines.controller.topics import create_topics, delete_topics
+from ottla.machines.controller.topics import create_partitions, create_topics, delete_topics
 from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord

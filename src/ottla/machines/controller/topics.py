@@ -1,4 +1,4 @@
-"""CreateTopics and DeleteTopics: each topic succeeds or fails by itself."""
+"""CreateTopics, CreatePartitions and DeleteTopics: each topic succeeds or fails by itself."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,10 @@ from ottla.model.identifiers import ZERO_UUID
 from ottla.model.settings.settings import shown
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC, check_topic_name, folded
+from ottla.wire.messages.create_partitions import (
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -258,3 +262,70 @@ def _wanted_topic(image: ClusterImage, wanted: DeleteTopicState) -> TopicImage:
 
 def _refused(detail: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, detail)
+
+
+# -- growing --------------------------------------------------------------------------------------
+
+
+def create_partitions(
+    image: ClusterImage,
+    topics: Sequence[CreatePartitionsTopic],
+    start: int,
+    *,
+    validate_only: bool = False,
+) -> Decision[MetadataRecord, list[CreatePartitionsTopicResult]]:
+    """Decide on more partitions; where placing begins was drawn at random.
+
+    There is one result per name, in the order of the request.
+    """
+    records: list[MetadataRecord] = []
+    count_by_name = Counter(topic.name for topic in topics)
+    result_by_name: dict[str, CreatePartitionsTopicResult] = {}
+    for wanted in topics:
+        result = CreatePartitionsTopicResult(name=wanted.name)
+        try:
+            topic = _growing_topic(image, wanted.name, count_by_name[wanted.name])
+            placed = _placed_in_growth(image, topic, wanted, start, len(records))
+            records += partition_records(image, topic.topic_id, len(topic.partitions), placed)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.detail
+        result_by_name[wanted.name] = result
+    return Decision(() if validate_only else tuple(records), list(result_by_name.values()))
+
+
+def _growing_topic(image: ClusterImage, name: str, times_named: int) -> TopicImage:
+    if times_named > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+    topic = image.topics.get(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has this name")
+    return topic
+
+
+def _placed_in_growth(
+    image: ClusterImage,
+    topic: TopicImage,
+    wanted: CreatePartitionsTopic,
+    start: int,
+    taken_count: int,
+) -> Sequence[Sequence[int]]:
+    """Return the brokers of each new partition."""
+    present = len(topic.partitions)
+    added = wanted.count - present
+    if added <= 0:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name} has {present} partitions; {wanted.count} are not more",
+        )
+    check_partition_room(image, taken_count + added)
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        return place(image.brokers.values(), added, factor, start)
+    if len(wanted.assignments) != added:
+        raise invalid_assignment(
+            f"{added} partitions are to be added, and {len(wanted.assignments)} assigned"
+        )
+    placed = [one.broker_ids for one in wanted.assignments]
+    for number, replicas in enumerate(placed, present):
+        check_assignment(image, number, replicas, factor)
+    return placed

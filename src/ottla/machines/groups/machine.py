@@ -2,7 +2,7 @@
 
     decide_…(request, now) -> Decision(records, response)     may change soft state, never the log's
     replay(key, value)                                         the only writer of the log's state
-    take_rung() -> groups with requests to retry; call it after replaying
+    take_notified() -> groups with requests to retry; call it after replaying
     next_deadline_ms(), expire(now)                            timers
 
 Records of a decision are appended and replayed before the next decision. If the append fails, a
@@ -14,14 +14,15 @@ and retries with the returned token, any number of times. It may stop without no
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from ottla.machines.decision import Decision
-from ottla.machines.groups import describing
-from ottla.machines.groups.classic_group import ClassicGroup
+from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
 from ottla.machines.groups.group_store import Roster
 from ottla.machines.groups.join_group import JoinDecision, Joining
+from ottla.machines.groups.member import Member
 from ottla.machines.groups.member_requests import MemberRequests, SyncDecision
 from ottla.machines.groups.offset_requests import Committing
 from ottla.machines.groups.rebalance import Rebalancing
@@ -32,8 +33,9 @@ from ottla.machines.groups.soft_state import Liveness, Phase
 from ottla.machines.groups.transactional_offsets import TransactionalOffsets
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult
-from ottla.wire.messages.describe_groups import DescribedGroup
+from ottla.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -45,6 +47,9 @@ from ottla.wire.messages.sync_group import SyncGroupRequest
 from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ottla.wire.records.batch import NO_PRODUCER_ID
 from ottla.wire.schema import Message
+
+CLASSIC_TYPE: Final = "classic"
+GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
 class GroupMachine:
@@ -182,11 +187,11 @@ class GroupMachine:
         self, group_id: str, api_version: int
     ) -> Decision[GroupRecord, DescribedGroup]:
         """Decide about one group of DescribeGroups."""
-        return answer_only(describing.describe(self._roster, group_id, api_version))
+        return answer_only(_describe(self._roster, group_id, api_version))
 
     def decide_list(self, request: ListGroupsRequest) -> Decision[GroupRecord, list[ListedGroup]]:
         """Decide about ListGroups, for the groups that are kept here."""
-        return answer_only(describing.list_groups(self._roster, request))
+        return answer_only(_list_groups(self._roster, request))
 
     def decide_delete(self, group_id: str) -> Decision[GroupRecord, DeletableGroupResult]:
         """Decide about one group of DeleteGroups."""
@@ -223,3 +228,55 @@ class GroupMachine:
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return a group's committed offset for a partition."""
         return self._roster.offsets.get(group_id, topic, partition)
+
+
+def _describe(roster: Roster, group_id: str, api_version: int) -> DescribedGroup:
+    """Describe a group and its members; an unknown group is Dead, or an error in new versions."""
+    group = roster.get(group_id)
+    if group is None:
+        missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if api_version >= GROUP_ID_NOT_FOUND_SINCE:
+            missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            missing.error_message = f"There is no group {group_id}."
+        return missing
+    protocol = group.protocol if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[_described(member, protocol) for member in group.members.values()],
+    )
+
+
+def _list_groups(roster: Roster, request: ListGroupsRequest) -> list[ListedGroup]:
+    """Show the groups in these states and of these types, or all; letter case is no matter."""
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {group_type.strip().lower() for group_type in request.types_filter}
+    if types and CLASSIC_TYPE not in types:
+        return []
+    return [
+        _listed(group)
+        for group in roster.groups()
+        if not states or group.state.value.lower() in states
+    ]
+
+
+def _described(member: Member, protocol: str | None) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=b"" if protocol is None else member.metadata_by_protocol[protocol],
+        member_assignment=member.assignment,
+    )
+
+
+def _listed(group: ClassicGroup) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=CLASSIC_TYPE,
+    )

@@ -27,24 +27,26 @@ for another. CONCURRENT_TRANSACTIONS means that markers are pending.
 """
 
 from collections.abc import Iterable
+from itertools import islice
+from typing import Final
 
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
-from ottla.machines.transactions import describing
 from ottla.machines.transactions.add_partitions import Enlisting, Enlistment
-from ottla.machines.transactions.calls import answer_only
+from ottla.machines.transactions.calls import Records, answer_only
 from ottla.machines.transactions.end_txn import Ending
-from ottla.machines.transactions.expiration import Ageing
 from ottla.machines.transactions.init_producer_id import InitDecision, Initiating
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import NeedsProducerId
-from ottla.machines.transactions.records import TransactionRecord
+from ottla.machines.transactions.records import TransactionRecord, tombstone
 from ottla.machines.transactions.settings import TransactionSettings
-from ottla.machines.transactions.transaction import Transaction
+from ottla.machines.transactions.transaction import IDLE, NO_TIMEOUT_MS, State, Transaction
 from ottla.machines.transactions.transaction_store import Roster
+from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
-from ottla.wire.messages import describe_transactions
+from ottla.model.identifiers import TopicPartition, numbers_by_topic
+from ottla.model.linear_regex import Pattern, PatternError
+from ottla.wire.messages import describe_transactions, list_transactions
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
@@ -57,6 +59,17 @@ from ottla.wire.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from ottla.wire.schema import Message
+
+_STATE_NAMES: Final = frozenset(state.value for state in State)
+
+ABORTS_MAX: Final = 200
+"""How many transactions are aborted in one go."""
+LOOKS_MAX: Final = 5_000
+"""The number of transactional ids checked in one run."""
+TOMBSTONES_MAX: Final = 200
+"""How many transactional ids are forgotten in one go."""
+_SOON_MS: Final = 1
+"""When to go on if there is more to do than in one go."""
 
 
 class TransactionMachine:
@@ -164,7 +177,7 @@ class TransactionMachine:
         self, transactional_id: str
     ) -> Decision[TransactionRecord, describe_transactions.TransactionState]:
         """Decide about one transactional id of DescribeTransactions."""
-        return answer_only(describing.describe(self._roster, transactional_id))
+        return answer_only(_describe(self._roster, transactional_id))
 
     def decide_list(
         self, request: ListTransactionsRequest, now: Moment
@@ -173,7 +186,7 @@ class TransactionMachine:
 
         ApiError INVALID_REGULAR_EXPRESSION.
         """
-        return answer_only(describing.list_all(self._roster, request, now.wall_ms))
+        return answer_only(_list_all(self._roster, request, now.wall_ms))
 
     def transactional_ids(self) -> list[str]:
         """Return all transactional ids."""
@@ -182,3 +195,143 @@ class TransactionMachine:
     def transaction(self, transactional_id: str) -> Transaction | None:
         """Return where a transactional id stands."""
         return self._roster.get(transactional_id)
+
+
+def _describe(roster: Roster, transactional_id: str) -> describe_transactions.TransactionState:
+    """Show one transactional id, or why it cannot be shown."""
+    found = roster.get(transactional_id)
+    if found is None:
+        is_valid = bool(transactional_id)
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if is_valid else ErrorCode.INVALID_REQUEST
+        return describe_transactions.TransactionState(
+            error_code=code, transactional_id=transactional_id
+        )
+    return describe_transactions.TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=found.state.value,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer.producer_id,
+        producer_epoch=found.producer.epoch,
+        topics=[
+            describe_transactions.TopicData(topic=topic, partitions=numbers)
+            for topic, numbers in numbers_by_topic(found.partitions).items()
+        ],
+    )
+
+
+def _list_all(
+    roster: Roster, request: ListTransactionsRequest, now_ms: int
+) -> ListTransactionsResponse:
+    """Return the transactional ids that pass all filters; may raise INVALID_REGULAR_EXPRESSION.
+
+    Unknown states are returned as such, and match nothing.
+    """
+    pattern = _pattern(request.transactional_id_pattern)
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in _STATE_NAMES],
+        transaction_states=[
+            list_transactions.TransactionState(
+                transactional_id=found.transactional_id,
+                producer_id=found.producer.producer_id,
+                transaction_state=found.state.value,
+            )
+            for found in roster.transactions()
+            if _passes(found, request, now_ms)
+            and (pattern is None or pattern.matches(found.transactional_id))
+        ],
+    )
+
+
+def _passes(found: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
+    producer_ids, states = request.producer_id_filters, request.state_filters
+    if producer_ids and found.producer.producer_id not in producer_ids:
+        return False
+    if states and found.state.value not in states:
+        return False
+    return request.duration_filter < 0 or now_ms - found.start_ms > request.duration_filter
+
+
+def _pattern(text: str | None) -> Pattern | None:
+    try:
+        return Pattern(text) if text else None
+    except PatternError as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+
+
+class Ageing:
+    """Decides the expiration of transactions and ids. Begins with `start`.
+
+    A transaction that is open longer than its timeout is aborted, and its producer fenced, unless
+    it is prepared for an external coordinator. An id without a transaction is removed after
+    `transactional.id.expiration.ms`.
+
+    A transaction ages by the monotonic clock, so that a change of the wall clock does no harm. For
+    transactions loaded from the log the wall clock gives the age, and the monotonic clock
+    continues.
+    """
+
+    def __init__(self, settings: TransactionSettings, roster: Roster, ending: Ending) -> None:
+        self._settings = settings
+        self._roster = roster
+        self._ending = ending
+        self._unseen: list[str] = []
+        self._abort_at_ms: int | None = None
+        self._forget_at_ms: int | None = None
+
+    def start(self, now: Moment) -> None:
+        """Begin to watch time."""
+        self._roster.start(now)
+        settings = self._settings
+        abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        forget_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._abort_at_ms = now.monotonic_ms + abort_ms
+        self._forget_at_ms = now.monotonic_ms + forget_ms
+
+    def next_ms(self) -> int | None:
+        """Return when there is something to look at, on the monotonic clock."""
+        if self._abort_at_ms is None or self._forget_at_ms is None:
+            return None
+        return min(self._abort_at_ms, self._forget_at_ms)
+
+    def look(self, now: Moment) -> Records:
+        """Abort expired transactions and remove expired ids; in portions, if there are many."""
+        if self._abort_at_ms is not None and self._abort_at_ms <= now.monotonic_ms:
+            return self._abort(now)
+        if self._forget_at_ms is not None and self._forget_at_ms <= now.monotonic_ms:
+            return self._forget(now)
+        return ()
+
+    def _abort(self, now: Moment) -> Records:
+        late = (
+            one
+            for one, began_ms in self._roster.ongoing()
+            if _is_late(one, now.monotonic_ms - began_ms)
+        )
+        aborted = list(islice(late, ABORTS_MAX))
+        interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        delay_ms = _SOON_MS if len(aborted) == ABORTS_MAX else interval_ms
+        self._abort_at_ms = now.monotonic_ms + delay_ms
+        return tuple(record for one in aborted for record in self._ending.fence(one, now))
+
+    def _forget(self, now: Moment) -> Records:
+        if not self._unseen:
+            self._unseen = self._roster.transactional_ids()
+        records: list[TransactionRecord] = []
+        for _ in range(min(LOOKS_MAX, len(self._unseen))):
+            found = self._roster.get(self._unseen.pop())
+            if found is not None and self._is_unused(found, now.wall_ms):
+                records.append(tombstone(found.transactional_id))
+                if len(records) == TOMBSTONES_MAX:
+                    break
+        interval_ms = self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._forget_at_ms = now.monotonic_ms + (_SOON_MS if self._unseen else interval_ms)
+        return tuple(records)
+
+    def _is_unused(self, found: Transaction, now_ms: int) -> bool:
+        is_old = now_ms - found.update_ms >= self._settings.transactional_id_expiration_ms
+        return is_old and found.state in IDLE
+
+
+def _is_late(found: Transaction, age_ms: int) -> bool:
+    return found.timeout_ms != NO_TIMEOUT_MS and age_ms > found.timeout_ms
