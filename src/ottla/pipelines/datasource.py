@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
-from ottla.pipelines.spark.spark_version import BATCHES, STREAMS, check_spark_version
+from ottla.pipelines.spark.spark_version import (
+    BATCHES,
+    STREAM_WRITES,
+    STREAMS,
+    check_spark_version,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -65,8 +70,8 @@ class OttlaDataSource(DataSource):
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamArrowWriter":
         """Return the writer of micro-batches."""
-        check_spark_version(BATCHES, "writing topics")
-        from ottla.pipelines.sink.writers import StreamWriter  # noqa: PLC0415
+        check_spark_version(STREAM_WRITES, "writing a stream to topics")
+        from ottla.pipelines.sink.stream_writer import StreamWriter  # noqa: PLC0415
 
         del overwrite
         spare_what_is_there(StreamWriter.__module__)

@@ -11,10 +11,10 @@ import pyarrow as pa
 from ottla import Admin, Producer
 from ottla.pipelines.source.batch_reader import planned
 from ottla.pipelines.source.cluster import SourceCluster
-from ottla.pipelines.source.filters import Wanted
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.source.planning import OffsetRange
 from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.wanted import Wanted
 from ottla.wire.records import arrow
 
 COLUMNS = arrow.schema(include_headers=True)

@@ -32,15 +32,24 @@ def test_pyspark_4_1_reads_batches_and_refuses_streams(monkeypatch: pytest.Monke
     )
 
 
-def test_pyspark_4_0_is_refused_for_reading_and_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyspark_4_0_reads_and_writes_batches_and_refuses_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.0.5")
+    check_spark_version(BATCHES, "reading topics")
     source = OttlaDataSource({})
-    with pytest.raises(SparkVersionError, match=r"^reading topics needs PySpark 4\.1 or newer"):
-        source.reader(StructType())
-    with pytest.raises(SparkVersionError, match=r"^writing topics needs PySpark 4\.1 or newer"):
-        source.writer(StructType(), overwrite=False)
-    with pytest.raises(SparkVersionError, match=r"^writing topics needs PySpark 4\.1 or newer"):
+    with pytest.raises(SparkVersionError, match=r"^reading topics as a stream needs PySpark 4\.2"):
+        source.streamReader(StructType())
+    with pytest.raises(SparkVersionError, match=r"^writing a stream to topics needs PySpark 4\.1"):
         source.streamWriter(StructType(), overwrite=False)
+
+
+def test_an_older_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "3.5.8")
+    with pytest.raises(SparkVersionError, match=r"^reading topics needs PySpark 4\.0 or newer"):
+        OttlaDataSource({}).reader(StructType())
+    with pytest.raises(SparkVersionError, match=r"^writing topics needs PySpark 4\.0 or newer"):
+        OttlaDataSource({}).writer(StructType(), overwrite=False)
 
 
 def test_a_streaming_pipeline_is_refused_before_spark_starts(

@@ -13,11 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.producer import Producer
@@ -114,7 +110,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.is_exactly_once or not messages:
             return
         if self._options.app_id is not None:
-            _commit(self._options, messages, self._options.app_version)
+            commit_written(self._options, messages, self._options.app_version)
             return
         with Decisions(self._options.settings, messages[0].query) as decisions:
             decisions.commit_once(_transactions(messages))
@@ -122,47 +118,29 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort the transactions of the tasks; Spark does not pass all of their messages."""
         if self._options.is_exactly_once:
-            _abort(self._options, self._query, messages)
+            abort_written(self._options, self._query, messages)
             sleep(DYING_SECONDS)
-            _abort(self._options, self._query, [])
+            abort_written(self._options, self._query, [])
 
     @property
     def _query(self) -> str:
         return f"{self._options.prefix}-{self._options.app_id or self._job}"
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query."""
-
-    def __init__(self, options: Mapping[str, Any], schema: Any) -> None:
-        self._options = read_options(options, schema)
-
-    def write(self, iterator: Iterator[Any]) -> Written:
-        """Write the rows of one task of a micro-batch."""
-        if not self._options.is_exactly_once:
-            return write_at_least_once(self._options, iterator)
-        context = TaskContext.get()
-        assert context is not None
-        query_id, batch_id, run_id = map(context.getLocalProperty, (QUERY_ID, BATCH_ID, RUN_ID))
-        if not (query_id and batch_id and run_id):
-            raise DecisionError("exactlyOnce needs to know the query, which Spark does not tell")
-        name = attempt_name(f"{self._options.prefix}-{query_id}", run_part(run_id))
-        return write_in_transaction(self._options, iterator, name, int(batch_id))
-
-    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Commit a micro-batch exactly once."""
-        if self._options.is_exactly_once and messages:
-            _commit(self._options, messages, batchId)
-
-    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Abort the transactions of the tasks that did not fail."""
-        del batchId
-        queries = {message.query for message in messages if message is not None}
-        if self._options.is_exactly_once and queries:
-            _abort(self._options, queries.pop(), messages)
-
-
 # -- in tasks -------------------------------------------------------------------------------------
+
+
+def write_micro_batch(options: SinkOptions, iterator: Iterator[Any]) -> Written:
+    """Write the rows of one task of a streaming query, as the options say."""
+    if not options.is_exactly_once:
+        return write_at_least_once(options, iterator)
+    context = TaskContext.get()
+    assert context is not None
+    query_id, batch_id, run_id = map(context.getLocalProperty, (QUERY_ID, BATCH_ID, RUN_ID))
+    if not (query_id and batch_id and run_id):
+        raise DecisionError("exactlyOnce needs to know the query, which Spark does not tell")
+    name = attempt_name(f"{options.prefix}-{query_id}", run_part(run_id))
+    return write_in_transaction(options, iterator, name, int(batch_id))
 
 
 def write_at_least_once(options: SinkOptions, iterator: Iterator[Any]) -> Written:
@@ -266,7 +244,8 @@ def meet_brokers(options: SinkOptions) -> None:
     event_loop.run(ask())
 
 
-def _commit(options: SinkOptions, messages: Sequence[Written], batch_id: int) -> None:
+def commit_written(options: SinkOptions, messages: Sequence[Written], batch_id: int) -> None:
+    """Decide on a batch of a query, over connections that this process keeps."""
     query = messages[0].query
     decisions = _decisions.get(query, lambda: Decisions(options.settings, query))
     try:
@@ -289,7 +268,8 @@ def _check_skipped(decisions: Decisions, messages: Sequence[Written], batch_id: 
         raise DecisionError(f"what was decided about batch {batch_id} is gone: start again")
 
 
-def _abort(options: SinkOptions, query: str, messages: Sequence[Written | None]) -> None:
+def abort_written(options: SinkOptions, query: str, messages: Sequence[Written | None]) -> None:
+    """Abort the transactions of tasks; None stands for a failed one."""
     with Decisions(options.settings, query) as decisions:
         decisions.abort(_transactions([each for each in messages if each is not None]))
 

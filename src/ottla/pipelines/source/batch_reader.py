@@ -1,10 +1,10 @@
 """Reads a range of topics that is fixed before the query runs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -13,33 +13,16 @@ from ottla.model.isolation_level import LATEST
 from ottla.pipelines.source.cluster import SourceCluster, kept_cluster
 from ottla.pipelines.source.columns import check_columns
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
-from ottla.pipelines.source.filters import Wanted, pushed
 from ottla.pipelines.source.offset_resolution import all_topics, partitions_of, resolve
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.source.planning import OffsetRange, split
 from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.wanted import Wanted
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
-from ottla.pipelines.spark.spark_version import STREAMS, spark_version
+from ottla.pipelines.spark.spark_version import FILTERS, STREAMS, spark_version
 
 _IN_UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if spark_version() >= STREAMS else {}
-"""PySpark 4.1 has no such argument, and its timestamps are always in UTC."""
-
-
-class PushFilters:
-    """Stands in for the reader's method `pushFilters`, and passes for the base class's method.
-
-    If spark.sql.python.filterPushdown.enabled is false, Spark fails a reader that overrides
-    `pushFilters`. It detects an override by `__func__`.
-    """
-
-    def __init__(self, reader: "BatchReader") -> None:
-        self.__func__ = DataSourceReader.pushFilters
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that need no records; return the others, for Spark to apply."""
-        self._reader.wanted, left = pushed(filters)
-        return left
+"""PySpark before 4.2 has no such argument, and its timestamps are always in UTC."""
 
 
 class BatchReader(DataSourceReader):
@@ -50,7 +33,10 @@ class BatchReader(DataSourceReader):
         self._options = read_options(options, is_streaming=False)
         self._columns: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
         self.wanted = Wanted()
-        self.pushFilters: Any = PushFilters(self)
+        if spark_version() >= FILTERS:
+            from ottla.pipelines.source.filters import PushFilters  # noqa: PLC0415 - not in 4.0
+
+            self.pushFilters: Any = PushFilters(self)
 
     def partitions(self) -> list[InputPartition]:
         """Look up the start and end offsets, and split the ranges between them into tasks."""

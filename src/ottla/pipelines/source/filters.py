@@ -1,10 +1,12 @@
 """Filters on topic, partition and offset, applied to partitions and ranges before reading."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Protocol
 
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -21,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.model.identifiers import TopicPartition
-from ottla.model.settings.settings import INT64_MAX
+from ottla.pipelines.source.wanted import PartitionFilter, Wanted
 
 _TYPE_BY_COLUMN: Final = {"topic": str, "partition": int, "offset": int}
 _FITS_BY_FILTER: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
@@ -38,23 +40,25 @@ _FITS_BY_FILTER: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The partitions, and the range of offsets, that pass the filters."""
+class _Filtered(Protocol):
+    wanted: Wanted
 
-    partition_filters: tuple[Filter, ...] = ()
-    start_offset: int = 0
-    end_offset: int = INT64_MAX
 
-    def has(self, name: TopicPartition) -> bool:
-        """Whether any offset of a partition can pass the filters."""
-        return self.start_offset < self.end_offset and all(
-            _fits(one, name) for one in self.partition_filters
-        )
+class PushFilters:
+    """Stands in for the reader's method `pushFilters`, and passes for the base class's method.
 
-    def within(self, start_offset: int, end_offset: int) -> tuple[int, int]:
-        """Return the intersection of a range with the wanted offsets."""
-        return max(start_offset, self.start_offset), min(end_offset, self.end_offset)
+    If spark.sql.python.filterPushdown.enabled is false, Spark fails a reader that overrides
+    `pushFilters`. It detects an override by `__func__`.
+    """
+
+    def __init__(self, reader: _Filtered) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters that need no records; return the others, for Spark to apply."""
+        self._reader.wanted, left = pushed(filters)
+        return left
 
 
 def pushed(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
@@ -65,7 +69,8 @@ def pushed(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
         if isinstance(one, IsNotNull) and column is not None:
             continue  # none of these columns is ever null
         if column in {"topic", "partition"} and _is_understood(one):
-            wanted = replace(wanted, partition_filters=(*wanted.partition_filters, one))
+            fits: PartitionFilter = partial(_fits, one)
+            wanted = replace(wanted, partition_filters=(*wanted.partition_filters, fits))
             continue
         narrowed = _narrowed(wanted, one) if column == "offset" else None
         if narrowed is None:

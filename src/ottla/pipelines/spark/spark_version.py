@@ -3,8 +3,12 @@
 from typing import Final
 
 Version = tuple[int, int]
-BATCHES: Final[Version] = (4, 1)
-"""The first with filters for Python data sources, and with Arrow writers for streams."""
+BATCHES: Final[Version] = (4, 0)
+"""The first with data sources in Python."""
+FILTERS: Final[Version] = (4, 1)
+"""The first that passes filters to them."""
+STREAM_WRITES: Final[Version] = (4, 1)
+"""The first with Arrow writers for streams."""
 STREAMS: Final[Version] = (4, 2)
 """The first that gives a Python stream reader the start of a micro-batch and a read limit."""
 
