@@ -6,6 +6,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql.streaming import StatefulProcessor
+
+from ottla.pipelines.running.progress import read_progress
+from ottla.pipelines.streams.queries import NO_DATA_BATCHES, needs_no_data_batches
 from ottla.streams import Pipeline, run, run_batch, stream
 from tests.pipelines.streams.topics import committed, create, send
 from tests.pipelines.streams.window_model import (
@@ -91,3 +96,82 @@ def test_a_batch_has_every_window_and_knows_nothing_of_late(
     for name, model in models().items():
         every = model.round(clicks) + Counter(model._open)
         assert panes(broker_servers, f"{name}-batch") == every, name
+
+
+def define_updates() -> None:
+    visits = stream("visits").json("user string, at timestamp").event_time("at")
+    panes = visits.group("user").window("10 seconds")
+    panes.updates().count().to("visits-now")
+    panes.count().to("visits-at-end")
+
+
+def micro_batches(checkpoint: Path) -> int:
+    return sum(each.name.isdecimal() for each in (checkpoint / "commits").iterdir())
+
+
+def test_updates_need_no_empty_micro_batches_and_final_windows_still_get_them(
+    spark: Any, broker_servers: str, tmp_path: Path
+) -> None:
+    create(broker_servers, "visits", "visits-now", "visits-at-end")
+    folder = tmp_path / "pipelines" / "visits"
+    state_rows: list[int] = []
+    for round_number in range(3):
+        begin = STARTED + 1000 * round_number
+        visits = [(None, {"user": user, "at": begin}) for user in "abcab"]
+        send(broker_servers, "visits", visits)
+        pipeline = Pipeline("visits", broker_servers)
+        run(define_updates, pipeline, state_dir=tmp_path, until_caught_up=True)
+        folder = tmp_path / "pipelines" / "visits"
+        rows_by_flow = {
+            flow.flow: flow.state_rows for flow in read_progress(folder / "progress.json")
+        }
+        state_rows.append(rows_by_flow["visits-now"])
+    batches = {
+        flow: sum(
+            each.name.isdecimal() for each in (folder / "checkpoints" / flow / "commits").iterdir()
+        )
+        for flow in ("visits-now", "visits-at-end")
+    }
+    assert batches == {"visits-now": 3, "visits-at-end": 6}
+    assert spark.conf.get(NO_DATA_BATCHES) == "true", "the setting is of one query only"
+
+    now = [(row["user"], row["count"]) for _, row in committed(broker_servers, "visits-now")]
+    assert sorted(now) == sorted([("a", 2), ("b", 2), ("c", 1)] * 3)
+    ended = panes(broker_servers, "visits-at-end")
+    assert {begin for _, begin, _ in ended} == {STARTED, STARTED + 1000}, "all that have ended"
+    assert state_rows == [3, 6, 6], "the state of an ended window goes one micro-batch later"
+
+
+class Unused(StatefulProcessor):
+    """A processor that may have timers."""
+
+    def init(self, handle: Any) -> None:
+        """Do nothing."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+        """Return nothing."""
+        return iter(())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_updates_after_timers_keep_the_empty_micro_batches_that_call_them(
+    spark: Any, broker_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The plan is only looked at: running it would need pandas.
+    for module in ("pandas.functions", "udf"):
+        name = f"pyspark.sql.{module}.require_minimum_pandas_version"
+        monkeypatch.setattr(name, lambda: None)
+    pipeline = Pipeline("timers", broker_servers)
+    visits = pipeline.stream("visits").json("user string, at timestamp").event_time("at")
+    by_timer = visits.transform(
+        lambda df: df.groupBy("user").transformWithState(
+            Unused(), "user string, n long", outputMode="Update", timeMode="EventTime"
+        )
+    )
+    visits.group("user").count().to("counted")
+    by_timer.group("user").count().to("timed")
+    visits.filter("user = 'a'").to("all")
+    needed = {flow.name: needs_no_data_batches(flow) for flow in pipeline.flows}
+    assert needed == {"counted": False, "timed": True, "all": True}

@@ -142,10 +142,11 @@ def _start(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> list[Ru
     place = plan.checkpoint_dir or str(folder.checkpoints)
     started: list[RunningFlow] = []
     for flow in pipeline.flows:
-        writer = micro_batches_of(pipeline, flow)
-        start = partial(start_flow, pipeline, flow, f"{place}/{flow.name}", plan.pace, writer)
         try:
-            started.append(RunningFlow(flow.name, start(), start, at_end=writer.close))
+            writer = micro_batches_of(pipeline, flow)
+            start = partial(start_flow, pipeline, flow, f"{place}/{flow.name}", plan.pace, writer)
+            at_end = None if writer is None else writer.close
+            started.append(RunningFlow(flow.name, start(), start, at_end=at_end))
             started[-1].wait_until_up()
         except Exception as error:
             for before in started:

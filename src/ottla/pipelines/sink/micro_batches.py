@@ -1,11 +1,11 @@
-"""Writes the micro-batches that `foreachBatch` hands to Python.
+"""Writes the updates of a query, which Spark passes to `foreachBatch` and to no Python sink.
 
-A batch write by Spark's data source API asks three Python processes for each micro-batch: one makes
-the data source, one the writer, one commits. Here the tasks write in `mapInArrow`, and this process
-commits. The latency and the CPU time that this saves are in docs/pipeline-latency.md.
+A batch write by Spark's data source API would plan each micro-batch twice, and ask three Python
+processes for each of them: one makes the data source, one the writer, one commits. Here the plan of
+the query ends in `mapInArrow`, whose tasks write, and `foreachBatch` commits what they have written
+(docs/decisions/0047-updates-are-written-by-map-in-arrow.md).
 """
 
-import logging
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,50 +18,44 @@ from ottla.pipelines.sink.options import SinkOptions, read_options
 from ottla.pipelines.sink.writers import (
     DYING_SECONDS,
     QUERY_ID,
-    RUN_ID,
-    Written,
-    attempt_name,
     commit_with,
-    run_part,
-    write_at_least_once,
-    write_in_transaction,
+    write_micro_batch,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MESSAGE: Final = "message"
-_log = logging.getLogger(__name__)
+_WRITTEN: Final = "written"
 
 
 class MicroBatchWriter:
-    """Writes the micro-batches of one query to topics, one after another, in the driver's process.
+    """Writes the micro-batches of one query to topics, one after another.
 
-    Transactional ids have the same form as in `StreamWriter`: they name the query, its run and the
-    task, so that each micro-batch of a run uses the same few ids.
+    Pass `written_by_tasks` to `writeStream` and the object itself to `foreachBatch`. Transactional
+    ids have the same form as in `StreamWriter`: they name the query, its run and the task, so that
+    each micro-batch of a run uses the same few ids.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
+    def __init__(self, options: Mapping[str, Any], rows: "DataFrame") -> None:
+        self._options = read_options(options, rows.schema)
         self._decisions: Decisions | None = None
+        self.written_by_tasks = _mapped(rows, _Tasks(self._options))
+        """The results of the tasks that have written the rows: one pickled `Written` each."""
 
-    def __call__(self, rows: "DataFrame", batch_id: int) -> None:
+    def __call__(self, results: "DataFrame", batch_id: int) -> None:
         """Write a micro-batch; exactly once if the options say so, else at least once."""
-        options = read_options(self._options, rows.schema)
-        context = rows.sparkSession.sparkContext
-        query_id, run_id = map(context.getLocalProperty, (QUERY_ID, RUN_ID))
-        if not (query_id and run_id):
-            raise DecisionError("a micro-batch belongs to a query, which Spark does not name")
-        query = f"{options.prefix}-{query_id}"
-        tasks = _Tasks(options, query, run_part(run_id), batch_id)
-        if not options.is_exactly_once:
-            _run(rows, tasks)
+        if not self._options.is_exactly_once:
+            results.collect()
             return
+        query_id = results.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        if not query_id:
+            raise DecisionError("a micro-batch belongs to a query, which Spark does not name")
+        query = f"{self._options.prefix}-{query_id}"
         try:
-            written = _run(rows, tasks)
-            commit_with(self._held(options, query), written, batch_id)
+            written = [pickle.loads(row[0]) for row in results.collect()]  # noqa: S301 - our tasks'
+            commit_with(self._held(query), written, batch_id)
         except BaseException:
-            self._abort(options, query)
+            self._abort(query)
             raise
 
     def close(self) -> None:
@@ -70,15 +64,15 @@ class MicroBatchWriter:
         if held is not None:
             held.close()
 
-    def _held(self, options: SinkOptions, query: str) -> Decisions:
+    def _held(self, query: str) -> Decisions:
         if self._decisions is None:
-            self._decisions = Decisions(options.settings, query)
+            self._decisions = Decisions(self._options.settings, query)
         return self._decisions
 
-    def _abort(self, options: SinkOptions, query: str) -> None:
+    def _abort(self, query: str) -> None:
         """Abort the open transactions of the tasks, and again after the last task has ended."""
         self.close()
-        with suppress(Exception), Decisions(options.settings, query) as decisions:
+        with suppress(Exception), Decisions(self._options.settings, query) as decisions:
             decisions.abort(())
             sleep(DYING_SECONDS)
             decisions.abort(())
@@ -87,27 +81,15 @@ class MicroBatchWriter:
 class _Tasks:
     """The function that each task of a micro-batch runs; it is pickled for the tasks."""
 
-    def __init__(self, options: SinkOptions, query: str, run: str, batch_id: int) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._query = query
-        self._run = run
-        self._batch_id = batch_id
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Write the rows of one task, and yield one row with the pickled `Written`."""
         import pyarrow as pa  # noqa: PLC0415 - not used by the driver
 
-        if self._options.is_exactly_once:
-            name = attempt_name(self._query, self._run)
-            written = write_in_transaction(self._options, batches, name, self._batch_id)
-        else:
-            written = write_at_least_once(self._options, batches)
-        yield pa.RecordBatch.from_pydict({_MESSAGE: [pickle.dumps(written)]})
-
-
-def _run(rows: "DataFrame", tasks: _Tasks) -> list[Written]:
-    found = _mapped(rows, tasks).collect()
-    return [pickle.loads(row[0]) for row in found]  # noqa: S301 - written by our own tasks
+        written = write_micro_batch(self._options, batches)
+        yield pa.RecordBatch.from_pydict({_WRITTEN: [pickle.dumps(written)]})
 
 
 def _mapped(rows: "DataFrame", tasks: _Tasks) -> "DataFrame":
@@ -119,7 +101,7 @@ def _mapped(rows: "DataFrame", tasks: _Tasks) -> "DataFrame":
 
     function = UserDefinedFunction(
         tasks,
-        StructType([StructField(_MESSAGE, BinaryType())]),
+        StructType([StructField(_WRITTEN, BinaryType())]),
         name="write",
         evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
     )
