@@ -1,7 +1,8 @@
-"""`make interop`: fetches Apache Kafka and Spark once, by name, and runs the tests that need them.
+"""`make interop`: fetches Apache Kafka, Spark and YARN once, by name, and runs their tests.
 
 Tests with missing requirements are left out, with one line of output: without Java 17, or without
-Maven and its central repository for a missing Kafka, all tests; without the connector, only Spark.
+Maven and its central repository for a missing Kafka, all tests; without the connector or YARN, only
+their tests.
 """
 
 import re
@@ -36,20 +37,29 @@ class NotHereError(Exception):
 
 def main() -> int:
     """Fetch missing files and run the tests; return pytest's status, or 0 if no test can run."""
-    spark_tests = TESTS / "test_spark.py"
     try:
         check_java()
         fetch("Apache Kafka", FOLDER / "libs", TESTS / "pom.xml", fetch_kafka)
     except NotHereError as reason:
         print(f"interop: skipped, {reason}")
         return 0
-    try:
-        fetch("Spark", FOLDER / "spark", TESTS / "spark-pom.xml", fetch_spark)
-    except NotHereError as reason:
-        print(f"interop: Spark is skipped, {reason}", flush=True)
-        return run_tests(TESTS, f"--ignore={spark_tests}")
+    spark_tests, yarn_tests = TESTS / "test_spark.py", TESTS / "test_yarn.py"
+    has_spark = can_fetch("Spark", FOLDER / "spark", TESTS / "spark-pom.xml", fetch_spark)
+    has_yarn = can_fetch("YARN", FOLDER / "yarn", TESTS / "yarn-pom.xml", copy_jars)
+    left_out = [spark_tests] if has_yarn else [spark_tests, yarn_tests]
+    status = run_tests(TESTS, *(f"--ignore={tests}" for tests in left_out))
     # The connector needs another PySpark than our pipelines, so it has a process of its own.
-    return max(run_tests(TESTS, f"--ignore={spark_tests}"), run_tests(spark_tests))
+    return max(status, run_tests(spark_tests)) if has_spark else status
+
+
+def can_fetch(name: str, folder: Path, pom: Path, fill: Callable[[Path, Path], None]) -> bool:
+    """Fetch files, or print why their tests are skipped."""
+    try:
+        fetch(name, folder, pom, fill)
+    except NotHereError as reason:
+        print(f"interop: {name} is skipped, {reason}", flush=True)
+        return False
+    return True
 
 
 def run_tests(path: Path, *options: str) -> int:

@@ -31,7 +31,6 @@ SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
      f"{_STREAMING}.state.RocksDBStateStoreProvider"),
     ((4, 0), "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"),
     ((4, 0), "spark.ui.showConsoleProgress", "false"),
-    ((4, 1), "spark.python.unix.domain.socket.enabled", "true"),
     ((4, 1), "spark.sql.python.filterPushdown.enabled", "true"),
     ((4, 1), "spark.sql.streaming.checkpointFileManagerClass",
      f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"),
@@ -42,6 +41,9 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+"""Between the JVM and Python. Not on a cluster: the paths of sockets are limited to 108 bytes, and
+the directories of YARN's containers exceed them."""
 _CHECKED_MASTERS: Final = ("spark://", "yarn", "k8s://")
 """The masters whose executors may run another Python than the driver."""
 _jvms: Final[list[DriverJvm]] = []
@@ -131,6 +133,8 @@ def default_settings(version: Version, master: str) -> dict[str, str]:
     if master.startswith("local"):
         settings |= _LOCAL
         settings["spark.sql.shuffle.partitions"] = str(len(os.sched_getaffinity(0)))
+        if version >= (4, 1):
+            settings[_UNIX_SOCKETS] = "true"
     return settings
 
 

@@ -29,12 +29,14 @@ START_SECONDS_MAX: Final = 120
 END_SECONDS_MAX: Final = 120
 """How long a JVM may take to end, most of which is writing its class archive, once."""
 SPARKS_OWN_WAY: Final = (
+    "HADOOP_CONF_DIR",
     "PYSPARK_GATEWAY_PORT",
     "PYSPARK_SUBMIT_ARGS",
     "SPARK_CONF_DIR",
     "SPARK_HOME",
     "SPARK_REMOTE",
     "SPARK_SUBMIT_OPTS",
+    "YARN_CONF_DIR",
 )
 """Variables that only Spark's scripts apply: if any is set, the scripts start the JVM."""
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
