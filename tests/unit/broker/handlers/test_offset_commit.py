@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.replication.roles import Assignment
-
 from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
@@ -23,6 +21,7 @@ from ottla.machines.groups.settings import GroupSettings
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
+from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
 from ottla.wire.coordinator_records.codec import CONSUMER_OFFSETS, RecordCodec
 from ottla.wire.messages.offset_commit import (
