@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo help test check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
+.PHONY: demo help test test-all check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
 
 demo: $(READY) ## Run the demo: a broker, a shop and a pipeline on Spark
 	@$(BIN)/python -m examples.demo
@@ -19,6 +19,9 @@ HANGING := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --ma
 
 test: $(READY) ## Run the tests; ARGS are for pytest
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(HANGING) $(ARGS)
+
+test-all: $(READY) ## Run the tests with more examples of each property; ARGS are for pytest
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(HANGING) --hypothesis-profile all $(ARGS)
 
 check: $(READY) ## Run the linters, mypy and the import contracts
 	$(BIN)/ruff check .
@@ -40,10 +43,13 @@ peers: ## Run the test suites of other clients, or of one: peers-kafka-python, p
 $(PEERS): peers-%: $(READY)
 	@$(BIN)/python -m tools.peers.$(subst -,_,$*) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
-soak: $(READY) ## Kill a writing and a cleaning process many times
+# Long random lives of logs, groups and transactions.
+LIVES := $(patsubst %,tests/properties/test_%.py,log groups transactions transactional_partitions)
+
+soak: $(READY) ## Kill a writer and a cleaner many times; long random runs of state machines
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
-	OTTLA_LOG_EXAMPLES=2000 $(BIN)/python -m pytest tests/properties/test_log.py
+	$(BIN)/python -m pytest --hypothesis-profile soak $(LIVES)
 
 soak-cluster: $(READY) ## Run a cluster through faults for long; ROUNDS, RECORDS
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)

@@ -18,6 +18,7 @@ from ottla.wire.headers import RequestHeader, ResponseHeader
 from ottla.wire.reading import decode
 from ottla.wire.schema import Field, Message, Struct
 from ottla.wire.writing import encode
+from tests.examples import examples
 from tests.message_strategies import all_versions, values_of
 
 Plain = dict[str, Any]
@@ -25,12 +26,12 @@ Case = tuple[type[Message], int]
 
 # A wrong declaration fails many cases at once: making each example small would take minutes.
 FEW = settings(
-    max_examples=8,
+    max_examples=examples(8),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
-MANY = settings(max_examples=50, deadline=None)
+MANY = settings(max_examples=examples(50), deadline=None)
 CONSUMER_PROTOCOL: Final[list[Case]] = [
     (cls, version)
     for cls in (ConsumerProtocolSubscription, ConsumerProtocolAssignment)
@@ -79,6 +80,11 @@ def versions_known_to(oracle: Oracle, cls: type[Message]) -> list[int]:
 def cases_known_to(oracle: Oracle) -> list[Case]:
     """Return the versions of all messages that Ottla and another implementation both have."""
     return [case for case in all_versions() + CONSUMER_PROTOCOL if oracle.knows(*case)]
+
+
+def messages_known_to(oracle: Oracle) -> list[type[Message]]:
+    """Return the messages that Ottla and another implementation both have in some version."""
+    return list(dict.fromkeys(cls for cls, _ in cases_known_to(oracle)))
 
 
 def nullable_fields(cls: type[Struct], version: int, path: str = "") -> set[str]:

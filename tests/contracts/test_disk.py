@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ottla.environment.disk import Disk, File
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
+from tests.examples import examples
 
 
 @pytest.fixture(params=[KernelDisk, SimulatedDisk])
@@ -351,7 +352,7 @@ class Life:
         return self.file_by_name[name]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(steps, max_size=50))
 def test_the_simulated_disk_does_what_the_kernel_does(life: list[tuple[str, tuple]]) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -19,6 +19,7 @@ from ottla.machines.groups.request_types import NotYet
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupResponse
 from ottla.wire.messages.sync_group import SyncGroupResponse
+from tests.examples import examples
 from tests.unit.machines.groups.host import GROUP, Host
 
 SESSION_MS = 6_000
@@ -404,5 +405,7 @@ def check_that_the_group_becomes_stable(world: World) -> None:
     assert generations == {world.host.group.generation} or not world.all_work()
 
 
-GroupLife.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+GroupLife.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=30, deadline=None
+)
 TestGroupLife = GroupLife.TestCase

@@ -1,6 +1,5 @@
 """A log compared with a plain list, through long random sequences of operations."""
 
-import os
 from random import Random
 from typing import Any
 
@@ -18,6 +17,7 @@ from ottla.storage.log.retention import apply_retention
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record, records_of
 from tests.crashes.invariants import as_batch, check_prefix, end_of
+from tests.examples import examples
 from tests.log_building import NOW_MS, LogFolder, batch, batches_of, contents, marker, stamped, tiny
 from tests.properties.log_model import LogModel, check_known
 from tests.unit.storage.compacted_logs import compact
@@ -27,7 +27,6 @@ timestamps = st.integers(0, 1000)
 parts = st.floats(0, 1)
 rarely = st.integers(0, 9).map(lambda number: number == 0)
 keeps: st.SearchStrategy[Keep] = st.sampled_from(["lose_all", "keep_all", "random"])
-EXAMPLES = int(os.environ.get("OTTLA_LOG_EXAMPLES", "150"))
 PRODUCERS = range(1, 4)
 TRANSACTIONAL = range(4, 6)
 
@@ -330,7 +329,7 @@ class CompactedLogLife(LogLife):
 
 
 SETTINGS = settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(375),
     stateful_step_count=60,
     deadline=None,
     report_multiple_bugs=False,

@@ -5,7 +5,6 @@ producer state of every replica must equal a replay of its log, and a read_commi
 get the committed entries of the list: all of them, in order, and no others (T2, T3, T6, T7, T8).
 """
 
-import os
 from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
@@ -28,9 +27,9 @@ from ottla.storage.producers.transaction_terms import VERIFIED_ONLY, Transaction
 from ottla.wire.records.batch import batches
 from ottla.wire.records.control import ControlType, end_txn_marker, end_txn_marker_of
 from ottla.wire.records.record import records_of
+from tests.examples import examples
 from tests.log_building import NOW_MS, PARTITION, LogFolder, batch, batches_of, tiny
 
-EXAMPLES = int(os.environ.get("OTTLA_TRANSACTION_EXAMPLES", "25"))
 STEPS = 40
 PRODUCERS = range(1, 4)
 NOBODY = -1
@@ -399,7 +398,7 @@ def without_aborted(data: bytes, aborted: list[tuple[int, int]]) -> Iterator[byt
 
 TestTransactionLife = TransactionLife.TestCase
 TestTransactionLife.settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(63),
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),

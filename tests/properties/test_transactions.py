@@ -28,6 +28,7 @@ from ottla.machines.transactions.transaction import COMPLETED, State, Transactio
 from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from tests.examples import examples
 from tests.properties.transaction_world import PARTITIONS, Client, World
 from tests.unit.machines.transactions.host import P0, P1
 
@@ -132,9 +133,11 @@ class FirstVersionLives(Lives):
     level = 1
 
 
-Lives.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 FirstVersionLives.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None
+    max_examples=examples(75), stateful_step_count=40, deadline=None
 )
 TestLives = Lives.TestCase
 TestFirstVersionLives = FirstVersionLives.TestCase
