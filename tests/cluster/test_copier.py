@@ -42,6 +42,7 @@ def test_all_is_copied_once_by_ottla_whoever_dies(cluster: Cluster, watcher: Wat
     assert not copying.happened["copier ended by itself"]
 
 
+@pytest.mark.exhaustive
 def test_all_is_copied_once_by_aiokafka_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
     with copied(watcher, cluster, "AioKafka", FEW_RECORDS) as copying:
         for happens in (copying.kill_copier, copying.wake_zombie, copying.kill_leader):
@@ -51,6 +52,7 @@ def test_all_is_copied_once_by_aiokafka_whoever_dies(cluster: Cluster, watcher: 
     assert copying.happened["zombie fenced"]
 
 
+@pytest.mark.exhaustive
 def test_all_is_copied_once_by_kafka_python_when_copiers_die(
     cluster: Cluster, watcher: Watcher
 ) -> None:
