@@ -1,11 +1,12 @@
 PYTHON ?= python3
-VENV := .venv
+# Another PYTHON has an environment of its own, .venv-3.12 for example.
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := peers-kafka-python peers-franz-go peers-librdkafka
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo help test test-all check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
+.PHONY: demo help test quick test-all check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
 
 demo: $(READY) ## Run the demo: a broker, a shop and a pipeline on Spark
 	@$(BIN)/python -m examples.demo
@@ -17,11 +18,26 @@ help: ## Show this list
 # A test that hangs is ended after ten minutes: it fails, and shows where each thread stood.
 HANGING := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
-test: $(READY) ## Run the tests; ARGS are for pytest
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(HANGING) $(ARGS)
+# Four workers on two cores: the tests of clusters mostly wait. `tests/scheduling.py` has the order.
+TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(HANGING)
 
-test-all: $(READY) ## Run the tests with more examples of each property; ARGS are for pytest
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(HANGING) --hypothesis-profile all $(ARGS)
+# Python caches no bytecode where this is set, and each process of a test compiles all of Ottla.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Unit tests, properties, and one file of every other area.
+QUICK := tests/unit tests/properties tests/contracts \
+	tests/clients/test_cli_docs.py tests/clients/test_stories.py tests/cluster/test_rolling_restart.py \
+	tests/conformance/test_coverage.py tests/crashes/test_torn_tail.py tests/pipelines/test_examples.py \
+	tests/simulation/test_scenarios.py tests/test_make_help.py tests/test_request_paths.py
+
+test: $(READY) ## Run the tests; ARGS are for pytest
+	$(TESTS) $(ARGS)
+
+quick: $(READY) ## Run the unit tests and one file of each other area; ARGS are for pytest
+	$(TESTS) --hypothesis-profile quick $(QUICK) $(ARGS)
+
+test-all: $(READY) ## Run the tests with more examples and variants; ARGS are for pytest
+	$(TESTS) --hypothesis-profile all -m "not soak" $(ARGS)
 
 check: $(READY) ## Run the linters, mypy and the import contracts
 	$(BIN)/ruff check .
@@ -72,12 +88,12 @@ simulate: $(READY) ## Run simulated clusters through faults; SEEDS as 0:1000
 	$(BIN)/ottla simulate --story cluster --seeds $(or $(SEEDS),0:1000)
 
 clean: ## Delete everything that make has created
-	rm -rf $(VENV) .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/ottla.egg-info
 	find src \( -name '*.so' -o -name '*.c' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One virtual environment, made once and again only when something it was made from changes.
+# One virtual environment for each Python, made again only when something it was made from changes.
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	@echo "Setting up $(VENV) (once)…"
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Ottla needs Python 3.11 or newer"'

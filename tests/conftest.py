@@ -1,12 +1,14 @@
-"""Requirements of tests, and the number of examples of property tests."""
+"""Requirements of tests, their order, and the number of examples of property tests."""
 
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from ottla.testing.zookeeper_server import why_not
 from tests.examples import FULL
+from tests.scheduling import Scheduling, rank
 
 EXAMPLES_BY_PROFILE = {"quick": 10, "suite": 40, "all": FULL, "soak": 15 * FULL}
 for name, count in EXAMPLES_BY_PROFILE.items():
@@ -27,3 +29,12 @@ def needs_compiled_loops() -> None:
     """Skip a comparison of compiled code with its fallback where only the fallback exists."""
     if find_spec("ottla.wire.records._reading") is None:
         pytest.skip("the loops are not compiled: that needs a C compiler")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
