@@ -12,7 +12,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from ottla.clients.connection import Address
 
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.consumer.group.membership_machine import (
@@ -26,6 +25,7 @@ from ottla.clients.consumer.group.membership_machine import (
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import RebalanceListener, SubscriptionState
 from ottla.clients.errors import UnreachableError
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
-from ottla.clients.connection import Address
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
@@ -18,6 +17,7 @@ from ottla.clients.consumer.state.subscription import (
     SubscriptionState,
 )
 from ottla.clients.errors import UnreachableError
+from ottla.model.address import Address
 from ottla.model.identifiers import TopicPartition
 
 A, B = TopicPartition("letters", 0), TopicPartition("letters", 1)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 
 import pytest
-from ottla.clients.connection import Address
 
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.consumer.group import membership_machine
@@ -21,6 +20,7 @@ from ottla.clients.consumer.group.membership_machine import (
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import RebalanceListener, SubscriptionState
 from ottla.clients.errors import ClientClosedError, UnreachableError
+from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
