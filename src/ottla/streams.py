@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.registry import PipelineError
-from ottla.pipelines.spark.spark_extra import check_spark_extra
-from ottla.pipelines.streams.pace import Latency, Pace
+from ottla.pipelines.spark.spark_version import check_spark_extra
+from ottla.pipelines.streams.pace import Latency, Pace, RunPlan
 
 try:
     from ottla.pipelines.running.runner import run as run_by_plan

@@ -1,24 +1,39 @@
 """The only module that creates SparkSessions, with default settings from measurements.
 
-The same call serves a laptop and a cluster: only the master differs.
+The same call serves a laptop and a cluster: only the master differs. `check_executors` checks that
+the executors of a cluster can run Ottla's Python code.
 """
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.spark.executors import check_executors
 from ottla.pipelines.spark.java import find_java
-from ottla.pipelines.spark.jvm import LOGGING, DriverJvm, start_jvm, wants_sparks_own_way
-from ottla.pipelines.spark.spark_extra import check_spark_extra
-from ottla.pipelines.spark.spark_version import Version, spark_version
+from ottla.pipelines.spark.jvm import (
+    LOGGING,
+    DriverJvm,
+    SparkStartError,
+    start_jvm,
+    wants_sparks_own_way,
+)
+from ottla.pipelines.spark.spark_version import Version, check_spark_extra, spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_ADVICE: Final = "docs/spark-cluster.md lists the ways to install it there"
+
+
+_REASONS: Final = (
+    re.compile(r"(Cannot run program .+)$", re.MULTILINE),
+    re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception): (.+)$", re.MULTILINE),
+)
 
 TASK_TRIES: Final = 4
 """The attempts per task; `local[2]` alone would never retry."""
@@ -48,6 +63,54 @@ _CHECKED_MASTERS: Final = ("spark://", "yarn", "k8s://")
 """The masters whose executors may run another Python than the driver."""
 _jvms: Final[list[DriverJvm]] = []
 """The JVM that this process started, if any; PySpark has one at most."""
+
+
+class ExecutorError(SparkStartError):
+    """An executor cannot run Ottla's Python code."""
+
+
+def check_executors(spark: "SparkSession") -> None:
+    """Run one short job on the cluster. ExecutorError names what the executors lack.
+
+    Spark gives each core one task, so that an executor that registers later is not checked.
+    """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - an optional package
+
+    def missing(_: int) -> str | None:
+        # cloudpickle sends a nested function by value: executors without Ottla can run it.
+        import sys  # noqa: PLC0415
+        from importlib import import_module  # noqa: PLC0415
+
+        try:
+            for module in ("pyarrow", "pyspark_ottla", "ottla.pipelines.source.range_fetcher"):
+                import_module(module)
+        except ImportError as error:
+            return f"{sys.executable}: {error}"
+        return None
+
+    context = spark.sparkContext
+    tasks = context.defaultParallelism
+    try:
+        found = context.parallelize(range(tasks), tasks).map(missing).collect()
+    except Py4JJavaError as error:
+        reason = _reason(str(error.java_exception.getMessage()))
+        raise ExecutorError(
+            f"the executors of {context.master} cannot run Python: {reason}; {_ADVICE}"
+        ) from None
+    for lack in found:
+        if lack is not None:
+            raise ExecutorError(
+                f"the executors of {context.master} cannot import ottla with {lack}; {_ADVICE}"
+            )
+
+
+def _reason(message: str) -> str:
+    """Return the error of the executor in the message of a job that failed."""
+    failure, _, _ = message.partition("Driver stacktrace:")
+    for pattern in _REASONS:
+        if found := pattern.findall(failure):
+            return str(found[-1])
+    return failure.strip().partition("\n")[0]
 
 
 def spark_session(

@@ -8,8 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from ottla.pipelines.sessions import end_session, spark_session
-from ottla.pipelines.spark.executors import ExecutorError
+from ottla.pipelines.sessions import ExecutorError, end_session, spark_session
 from tests.pipelines.clusters.windows import SETTINGS
 
 SOURCE = "letters"

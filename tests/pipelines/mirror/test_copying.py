@@ -13,8 +13,8 @@ from ottla.pipelines.mirror import copying, planning
 from ottla.pipelines.mirror.batches import Piece, pieces_of
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
-from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.offset_syncs_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs import NotesReader
+from ottla.pipelines.mirror.options import MirrorError
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
 from ottla.pipelines.mirror.writing import TargetTransaction

@@ -9,7 +9,9 @@ import pytest
 from ottla import Admin, ConfigResource, Producer
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.offset_syncs import (
+    KnownCopies,
     MirroredTopic,
+    NotesReader,
     Position,
     Run,
     Runs,
@@ -18,7 +20,6 @@ from ottla.pipelines.mirror.offset_syncs import (
     runs_note,
     topic_note,
 )
-from ottla.pipelines.mirror.offset_syncs_log import KnownCopies, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 from ottla.testing import Broker

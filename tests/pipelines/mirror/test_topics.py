@@ -7,8 +7,7 @@ import pytest
 
 from ottla import Admin, ConfigResource, Producer
 from ottla.clients.admin.admin_configs import ConfigSource
-from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.options import MirrorOptions
+from ottla.pipelines.mirror.options import MirrorError, MirrorOptions
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
 from ottla.pipelines.mirror.topics import AFTER_MAX, _different

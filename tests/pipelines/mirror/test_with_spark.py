@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla import Admin, CommittedOffset, Producer, TopicPartition
-from ottla.pipelines.mirror.errors import MirrorError
+from ottla.pipelines.mirror.options import MirrorError
 from ottla.pipelines.mirror.running import Mirror, Progress
 from tests.pipelines.mirror.mirroring import contents, options_of
 

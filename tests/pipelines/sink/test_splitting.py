@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ottla.pipelines.sink.rows_by_topic import rows_by_topic
+from ottla.pipelines.sink.writers import rows_by_topic
 
 COLUMNS = ("value", "topic")
 

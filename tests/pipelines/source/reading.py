@@ -13,7 +13,7 @@ from ottla.pipelines.source.batch_reader import planned
 from ottla.pipelines.source.cluster import SourceCluster
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.range_fetcher import read_range
 from ottla.pipelines.source.wanted import Wanted
 from ottla.wire.records import arrow
 

@@ -7,7 +7,7 @@ import pytest
 
 from ottla import Admin, TopicPartition
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.range_fetcher import read_range
 from ottla.pipelines.source.stream_plan import StreamPlan
 from ottla.testing import Cluster
 from tests.pipelines.source.reading import (

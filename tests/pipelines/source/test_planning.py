@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.source.errors import SourceReadError
 from ottla.pipelines.source.filters import pushed
-from ottla.pipelines.source.limits import limited
-from ottla.pipelines.source.offsets import SourceOffsets, offsets_of
+from ottla.pipelines.source.offset_resolution import SourceOffsets, offsets_of
 from ottla.pipelines.source.planning import OffsetRange, split
+from ottla.pipelines.source.stream_plan import limited
 
 ORDERS = [TopicPartition("orders", number) for number in range(4)]
 

@@ -8,10 +8,10 @@ from unittest.mock import AsyncMock
 import pytest
 
 from ottla.pipelines.source import range_fetcher
+from ottla.pipelines.source.cluster import RecordSizes
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planning import OffsetRange
 from ottla.pipelines.source.range_fetcher import RangeFetches
-from ottla.pipelines.source.record_sizes import RecordSizes
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.log_building import batch
 

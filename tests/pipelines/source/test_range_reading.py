@@ -15,7 +15,7 @@ from ottla.pipelines.source.cluster import SourceCluster
 from ottla.pipelines.source.errors import DataLossError, SourceReadError
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.range_fetcher import read_range
 from ottla.testing import Broker
 from tests.pipelines.source.reading import (
     COLUMNS,

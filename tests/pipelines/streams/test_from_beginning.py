@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla import Admin, TransactionFilter, TransactionStatus
-from ottla.pipelines.running.abandoned_transactions import end_transactions_of
+from ottla.pipelines.running.runner import end_transactions_of
 from ottla.pipelines.sink.exactly_once import AttemptName, Decisions, open_producer, prepare
 from ottla.streams import Pipeline, run, stream
 from tests.pipelines.streams.topics import committed, create, send

@@ -14,14 +14,12 @@ from ottla.cli.support.exit_codes import CommandError, one_sentence, say
 from ottla.cli.support.options import Format, key_values
 from ottla.cli.support.output import OutputFormat, show
 from ottla.clients.config.setting_table import InvalidClientSettingError
-from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.lag import PartitionLag, status
-from ottla.pipelines.mirror.options import DEFAULT_RANGE_BYTES, MirrorOptions
+from ottla.pipelines.mirror.options import DEFAULT_RANGE_BYTES, MirrorError, MirrorOptions
 from ottla.pipelines.mirror.running import Mirror, Progress
 from ottla.pipelines.spark.java import JavaNotFoundError
 from ottla.pipelines.spark.jvm import SparkStartError
-from ottla.pipelines.spark.spark_extra import check_spark_extra
-from ottla.pipelines.spark.spark_version import STREAMS, check_spark_version
+from ottla.pipelines.spark.spark_version import STREAMS, check_spark_extra, check_spark_version
 from ottla.runtime.clock import SystemClock
 
 DETAILS: Final = """\b

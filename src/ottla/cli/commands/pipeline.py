@@ -17,11 +17,10 @@ from ottla.pipelines.running.folders import (
     pipeline_folder,
     state_folder,
 )
-from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import read_progress
 from ottla.pipelines.running.registry import Outcome, PipelineError, present_record, stop
-from ottla.pipelines.spark.spark_extra import check_spark_extra
-from ottla.pipelines.streams.pace import Latency, Pace
+from ottla.pipelines.spark.spark_version import check_spark_extra
+from ottla.pipelines.streams.pace import Latency, Pace, RunPlan
 
 LIST_COLUMNS: Final = ("PIPELINE", "STATE", "PID", "SINCE", "FILE", "FAILURE")
 REFRESH_SECONDS: Final = 0.5

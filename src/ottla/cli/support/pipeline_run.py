@@ -15,13 +15,13 @@ from ottla.cli.support.exit_codes import CommandError, say
 from ottla.cli.support.output import Row
 from ottla.cli.support.pipeline_status import flow_rows, is_on_a_terminal, shown_live
 from ottla.pipelines.running.failures import sentence_of, where_in
-from ottla.pipelines.running.plan import RunPlan
 from ottla.pipelines.running.progress import FlowProgress
 from ottla.pipelines.running.registry import Outcome, PipelineError
 from ottla.pipelines.running.runner import run, run_batches
 from ottla.pipelines.sessions import end_session, mute_spark
 from ottla.pipelines.spark.java import JavaNotFoundError
 from ottla.pipelines.spark.jvm import SparkStartError
+from ottla.pipelines.streams.pace import RunPlan
 from ottla.pipelines.streams.pipeline import Pipeline
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ottla.pipelines.connect.declaring.converters import (
 from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.declaring.preflight import admin_of
 from ottla.pipelines.connect.declaring.transforms import TRANSFORMS
-from ottla.pipelines.connect.files.urls import local_url
+from ottla.pipelines.connect.files.durable_files import local_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,9 +8,8 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import NoAnswerError, UnreachableError
 from ottla.concurrency.sleep import pause
 from ottla.model.error_code import ErrorCode
-from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.offset_syncs import MirroredTopic, ident_of
-from ottla.pipelines.mirror.options import MirrorOptions, notes_topic
+from ottla.pipelines.mirror.options import MirrorError, MirrorOptions, notes_topic
 from ottla.runtime.randomness import SystemRandomness
 
 PATIENCE_SECONDS: Final = 30.0

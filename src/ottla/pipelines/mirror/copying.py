@@ -26,8 +26,8 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.batches import Piece, Span, pieces_of
-from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.offset_syncs import (
+    NotesReader,
     Position,
     Run,
     Runs,
@@ -36,8 +36,7 @@ from ottla.pipelines.mirror.offset_syncs import (
     position_note,
     runs_note,
 )
-from ottla.pipelines.mirror.offset_syncs_log import NotesReader
-from ottla.pipelines.mirror.options import NOTES_SUFFIX
+from ottla.pipelines.mirror.options import NOTES_SUFFIX, MirrorError
 from ottla.pipelines.mirror.writing import TargetTransaction
 from ottla.pipelines.topics.batch_fetcher import BatchFetcher, Fetched
 from ottla.pipelines.topics.tiered_records import are_local

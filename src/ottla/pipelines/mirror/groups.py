@@ -17,8 +17,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import Clusters
-from ottla.pipelines.mirror.offset_syncs import MirroredTopic
-from ottla.pipelines.mirror.offset_translation import OffsetMaps
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic, OffsetMaps
 from ottla.pipelines.mirror.options import MirrorOptions
 
 GROUPS_AT_ONCE_MAX: Final = 16

@@ -7,10 +7,8 @@ from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import Clusters
-from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.offset_syncs import MirroredTopic
-from ottla.pipelines.mirror.offset_syncs_log import KnownCopies, NotesReader
-from ottla.pipelines.mirror.options import MirrorOptions
+from ottla.pipelines.mirror.offset_syncs import KnownCopies, MirroredTopic, NotesReader
+from ottla.pipelines.mirror.options import MirrorError, MirrorOptions
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 

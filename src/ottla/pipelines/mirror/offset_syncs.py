@@ -1,6 +1,8 @@
 """The state of a mirror on the target: topics and their copies, positions, and offset syncs.
 
-All of it is in one compacted topic with one partition, as readable JSON:
+The syncs translate offsets of the source into offsets of the target.
+
+The state is in one compacted topic with one partition, as readable JSON:
 
     ["topic", NAME]                     the source topic of a copy; written by the driver
     ["position", ID, PARTITION]         the offset of the source up to which everything is copied
@@ -12,11 +14,15 @@ records, and Spark's checkpoint holds only plans.
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import ZERO_UUID, uuid_to_text
+from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 from ottla.wire.records.record import Record
 
 TOPIC: Final = "topic"
@@ -157,3 +163,105 @@ def _absolute(offset: int, value: Any) -> tuple[Run, ...]:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+@dataclass(slots=True)
+class KnownCopies:
+    """The known copies, and the position of each partition."""
+
+    topics: dict[str, MirroredTopic] = field(default_factory=dict)
+    """By their names on the target."""
+    positions: dict[tuple[str, int], Position] = field(default_factory=dict)
+
+    def learn(self, note: Note) -> None:
+        """Apply one note; a later note replaces an earlier one."""
+        if isinstance(note, MirroredTopic):
+            self.topics[note.name] = note
+        elif isinstance(note, Position):
+            self.positions[note.ident, note.partition] = note
+
+
+@dataclass(slots=True)
+class NotesReader:
+    """A process's state of the topic. It outlives connections, and has one user at a time."""
+
+    log: CommittedLog
+    known: KnownCopies = field(default_factory=KnownCopies)
+    also: Callable[[Note], None] | None = None
+    """Also called with every record."""
+
+    async def read_on(self, view: ClusterView) -> KnownCopies:
+        """Read the topic to its end, and return its content."""
+        await self.log.read_on(view, self._take)
+        return self.known
+
+    def _take(self, record: Record) -> None:
+        if (note := note_of(record)) is None:
+            return
+        self.known.learn(note)
+        if self.also is not None:
+            self.also(note)
+
+
+@dataclass(slots=True)
+class PartitionMap:
+    """The runs of one partition, by their offset on the source."""
+
+    _sources: "array[int]" = field(default_factory=lambda: array("q"))
+    _targets: "array[int]" = field(default_factory=lambda: array("q"))
+    _counts: "array[int]" = field(default_factory=lambda: array("q"))
+    notes: dict[int, int] = field(default_factory=dict)
+    """By the offset that a note begins at, in order: where its records end on the target."""
+
+    def learn(self, note: Runs) -> None:
+        """Add the runs of a transaction, which come after all that are known."""
+        if not note.runs:
+            self.notes.pop(note.offset, None)
+            return
+        for run in note.runs:
+            if self._sources and run.source < self._sources[-1] + self._counts[-1]:
+                continue  # known already
+            self._sources.append(run.source)
+            self._targets.append(run.target)
+            self._counts.append(run.size)
+        last = note.runs[-1]
+        self.notes[note.offset] = last.target + last.size
+
+    def outdated(self, start_offset: int) -> list[int]:
+        """Return the syncs, except the last, with all records before the start of the target.
+
+        They are identified by their first offsets.
+        """
+        older = list(self.notes.items())[:-1]
+        return [offset for offset, end in older if end <= start_offset]
+
+    def translate(self, offset: int) -> int | None:
+        """Return the target offset of the first record with this source offset or a later one.
+
+        If it is not copied yet, the end of the last copied record: the next record will be there or
+        later. None if nothing was copied.
+        """
+        if not self._sources:
+            return None
+        index = bisect_right(self._sources, offset) - 1
+        if index >= 0 and offset < self._sources[index] + self._counts[index]:
+            return self._targets[index] + offset - self._sources[index]
+        if index + 1 < len(self._sources):
+            return self._targets[index + 1]
+        return self._targets[-1] + self._counts[-1]
+
+
+@dataclass(slots=True)
+class OffsetMaps:
+    """The maps of all partitions that are copies."""
+
+    _maps: dict[tuple[str, int], PartitionMap] = field(default_factory=dict)
+
+    def learn(self, note: Note) -> None:
+        """Apply a record about runs."""
+        if isinstance(note, Runs):
+            self.of(note.ident, note.partition).learn(note)
+
+    def of(self, ident: str, partition: int) -> PartitionMap:
+        """Return the map of one partition, empty if nothing is known."""
+        return self._maps.setdefault((ident, partition), PartitionMap())

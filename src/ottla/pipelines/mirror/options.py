@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, Self
 
 from ottla.clients.config.settings import ClientSettings, read_client_settings
-from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.offset_syncs import MirroredTopic
 from ottla.pipelines.sink.commit_decision import TOPIC as DECISIONS_TOPIC
 
@@ -17,6 +16,10 @@ _NOT_MIRRORED: Final = ("__", NOTES_PREFIX, DECISIONS_TOPIC)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 DEFAULT_RANGE_BYTES: Final = 256 << 20
 """About how much of a partition one micro-batch copies."""
+
+
+class MirrorError(Exception):
+    """Ends the mirror; a retry does not help before its operator has acted."""
 
 
 def notes_topic(source_cluster: str) -> str:

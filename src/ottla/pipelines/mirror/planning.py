@@ -13,8 +13,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange
-from ottla.pipelines.mirror.offset_syncs import MirroredTopic
-from ottla.pipelines.mirror.offset_syncs_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic, NotesReader
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 

@@ -1,4 +1,7 @@
-"""Runs a mirror: Spark's query copies records, and an event loop copies topics and groups."""
+"""Runs a mirror: Spark's query copies records, and an event loop copies topics and groups.
+
+The loop also deletes offset syncs of records that the target has deleted.
+"""
 
 import logging
 from collections.abc import Callable
@@ -7,24 +10,29 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.errors import RETRIABLE
+from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import Clusters
-from ottla.pipelines.mirror.errors import MirrorError
 from ottla.pipelines.mirror.groups import GroupFollower
 from ottla.pipelines.mirror.lag import PartitionLag, lags
-from ottla.pipelines.mirror.offset_sync_cleanup import tidy
-from ottla.pipelines.mirror.offset_syncs_log import NotesReader
-from ottla.pipelines.mirror.offset_translation import OffsetMaps
-from ottla.pipelines.mirror.options import MirrorOptions
+from ottla.pipelines.mirror.offset_syncs import (
+    MirroredTopic,
+    NotesReader,
+    OffsetMaps,
+    Runs,
+    runs_note,
+)
+from ottla.pipelines.mirror.options import MirrorError, MirrorOptions
 from ottla.pipelines.mirror.topics import TopicFollower
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ottla.pipelines.mirror.offset_syncs import MirroredTopic
 
 FAILURES_MAX: Final = 5
 """How often the query may fail without progress before the mirror gives up."""
@@ -35,6 +43,35 @@ TRIGGER: Final = "500 milliseconds"
 _LOOK_SECONDS: Final = 0.1
 _AWAY_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
+
+
+async def tidy(
+    options: MirrorOptions, clusters: Clusters, copies: list[MirroredTopic], maps: OffsetMaps
+) -> int:
+    """Delete the runs of deleted records' transactions; return their number.
+
+    Tombstones are written, and compaction does the rest. The last note of a partition stays: it has
+    the end of the copy.
+    """
+    copy_by_name = {
+        TopicPartition(copy.name, number): copy
+        for copy in copies
+        for number in range(copy.partition_count)
+    }
+    earliest = dict.fromkeys(copy_by_name, OffsetSpec.EARLIEST)
+    starts = await OffsetAdmin(clusters.target).find(earliest)
+    gone = [
+        Runs(copy.ident, name.partition, offset, ())
+        for name, copy in copy_by_name.items()
+        for offset in maps.of(copy.ident, name.partition).outdated(starts[name].offset)
+    ]
+    if gone:
+        async with AsyncProducer(options.target, acks="all") as producer:
+            for note in gone:
+                key, _ = runs_note(note)
+                await producer.send(clusters.notes_topic, None, key=key, partition=0)
+            await producer.flush()
+    return len(gone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
-from ottla.pipelines.mirror.offset_syncs import Position
-from ottla.pipelines.mirror.offset_syncs_log import NotesReader
+from ottla.pipelines.mirror.offset_syncs import NotesReader, Position
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Ends, Planner, ranges_of
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog

@@ -17,10 +17,14 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import Clusters
-from ottla.pipelines.mirror.errors import MirrorError
-from ottla.pipelines.mirror.offset_syncs import MirroredTopic, ident_of, topic_note
-from ottla.pipelines.mirror.offset_syncs_log import KnownCopies, NotesReader
-from ottla.pipelines.mirror.options import MirrorOptions, is_notes_topic
+from ottla.pipelines.mirror.offset_syncs import (
+    KnownCopies,
+    MirroredTopic,
+    NotesReader,
+    ident_of,
+    topic_note,
+)
+from ottla.pipelines.mirror.options import MirrorError, MirrorOptions, is_notes_topic
 from ottla.pipelines.topics.committed_topic_reader import CommittedLog
 
 NOT_FOLLOWED: Final = frozenset(

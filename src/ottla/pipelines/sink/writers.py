@@ -28,7 +28,6 @@ from ottla.pipelines.sink.exactly_once import (
     prepare,
 )
 from ottla.pipelines.sink.options import SinkOptions, read_options
-from ottla.pipelines.sink.rows_by_topic import rows_by_topic
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 from ottla.runtime import event_loop
 
@@ -43,6 +42,48 @@ KEPT_MAX: Final = 4
 """The number of queries for which a process keeps connections."""
 STARTED_MAX: Final = 100
 """The number of runs that a process remembers. A forgotten run costs one more request."""
+
+
+def rows_by_topic(
+    batch: Any, columns: Sequence[str], topic: str | None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of each topic, in their order, with the columns to send.
+
+    If `topic` is given, all rows go there. Otherwise, ValueError for a row without a topic.
+    """
+    sent = batch.select([name for name in columns if name != "topic"])
+    if not batch.num_rows:
+        return
+    if topic is not None:
+        yield topic, sent
+        return
+    names = batch.column("topic")
+    if names.null_count:
+        row = names.is_null().index(True).as_py()
+        raise ValueError(
+            f"a row has no topic (row {row} of its Arrow batch): fill the column topic, or give "
+            "the option topic"
+        )
+    encoded = names.dictionary_encode()
+    topics = encoded.dictionary.to_pylist()
+    if len(topics) == 1:
+        yield topics[0], sent
+        return
+    yield from _parts(sent, encoded.indices, topics)
+
+
+def _parts(sent: Any, indices: Any, topics: list[str]) -> Iterator[tuple[str, Any]]:
+    from pyarrow import compute  # noqa: PLC0415 - not needed for a single topic
+
+    in_order = sent.take(compute.array_sort_indices(indices))
+    counts = compute.value_counts(indices)
+    count_by_index = dict(
+        zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+    )
+    start = 0
+    for index, topic in enumerate(topics):
+        yield topic, in_order.slice(start, count_by_index[index])
+        start += count_by_index[index]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
 from ottla.pipelines.source.offset_resolution import all_topics, partitions_of, resolve
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.source.planning import OffsetRange, split
-from ottla.pipelines.source.range_reading import read_range
+from ottla.pipelines.source.range_fetcher import read_range
 from ottla.pipelines.source.wanted import Wanted
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 from ottla.pipelines.spark.spark_version import FILTERS, STREAMS, spark_version

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from ottla.pipelines.source.cluster import kept_cluster
-from ottla.pipelines.source.offsets import offsets_of
+from ottla.pipelines.source.offset_resolution import offsets_of
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.spark.jvm_listener import JvmListener, listen
 

@@ -1,32 +1,40 @@
-"""Fetches one range of offsets from its partition's leader, one response ahead of the reader.
+"""Reads one range of offsets as Arrow batches, in a Spark task.
 
-Requests name the topic by its id, so that no records come from a later topic of the same name.
-After a failure, the leader is looked up again until the time limit.
+The range is fetched from its partition's leader, one response ahead of the reader. Requests name
+the topic by its id, so that no records come from a later topic of the same name. After a failure,
+the leader is looked up again until the time limit.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from ottla.clients.admin.admin_offsets import OffsetAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.consumer.fetching.fetched_batches import end_of_batches
+from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches, end_of_batches
 from ottla.clients.consumer.state.subscription import NO_REPLICA
 from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.pipelines.source.cluster import NEWS_SECONDS_MAX
+from ottla.pipelines.source.cluster import NEWS_SECONDS_MAX, RecordSizes, SourceCluster
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError, SourceReadError
 from ottla.pipelines.source.options import Fetching
 from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.record_sizes import RecordSizes
 from ottla.pipelines.topics.tiered_records import are_local
 from ottla.rpc.partition_fetcher import PartitionFetcher
 from ottla.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
+from ottla.wire.protocol_error import ProtocolError
+from ottla.wire.records.arrow import arrow_batches
+
+if TYPE_CHECKING:
+    from ottla.wire.records.batch import RecordBatch
 
 _NAMES_UNKNOWN: Final = frozenset(
     {
@@ -36,6 +44,9 @@ _NAMES_UNKNOWN: Final = frozenset(
     }
 )
 _log = logging.getLogger(__name__)
+
+ARROW_BATCH_BYTES_MAX: Final = 4 << 20
+"""The uncompressed bytes of records in one Arrow batch: about 40,000 records of 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +225,51 @@ class RangeFetches:
         if self._fail_on_data_loss:
             raise DataLossError(f"{what}; {ADVICE_ON_LOSS}")
         _log.warning("%s; failOnDataLoss is false: they are left out", what)
+
+
+def read_range(
+    cluster: SourceCluster,
+    wanted: OffsetRange,
+    fetching: Fetching,
+    columns: pa.Schema,
+    *,
+    fail_on_data_loss: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, with these columns in this order.
+
+    Control records are left out. Records of aborted transactions are left out unless the isolation
+    level is read_uncommitted.
+    """
+    fetches = RangeFetches(
+        cluster.view, wanted, fetching, cluster.sizes, fail_on_data_loss=fail_on_data_loss
+    )
+    try:
+        while not fetches.is_over and (fetched := cluster.thread.run(fetches.next())) is not None:
+            for rows in _decoded(fetched, wanted, fetching, columns):
+                arrays = [rows.column(name) for name in columns.names]
+                yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+    except ProtocolError as error:
+        raise SourceReadError(f"{wanted}: a batch is damaged: {error.detail}") from error
+    finally:
+        if not fetches.is_over:
+            cluster.thread.run(fetches.close())
+
+
+def _decoded(
+    fetched: FetchedBatches, wanted: OffsetRange, fetching: Fetching, columns: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    # Without a skip function, runs of batches are decoded at once.
+    skip: Callable[[RecordBatch], bool] | None = None
+    if fetching.is_committed_only and fetched.aborted:
+        skip = AbortedBatches(fetched.aborted).includes
+    return arrow_batches(
+        fetched.data,
+        wanted.topic,
+        wanted.partition,
+        start_offset=fetched.start_offset,
+        end_offset=wanted.end_offset,
+        columns=columns.names,
+        check_crcs=fetching.check_crcs,
+        skip=skip,
+        arrow_batch_bytes_max=ARROW_BATCH_BYTES_MAX,
+    )

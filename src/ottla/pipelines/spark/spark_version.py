@@ -1,6 +1,9 @@
-"""Which features need which PySpark."""
+"""Checks that PySpark is installed, and new enough for a feature."""
 
+from importlib.util import find_spec
 from typing import Final
+
+PACKAGES: Final = ("pyspark", "py4j", "pyarrow")
 
 Version = tuple[int, int]
 BATCHES: Final[Version] = (4, 0)
@@ -11,6 +14,20 @@ STREAM_WRITES: Final[Version] = (4, 1)
 """The first with Arrow writers for streams."""
 STREAMS: Final[Version] = (4, 2)
 """The first that gives a Python stream reader the start of a micro-batch and a read limit."""
+
+
+def check_spark_extra(extra: str = "spark") -> None:
+    """Raise an ImportError with the command that installs the first missing package.
+
+    Packages are looked up and not imported: importing them takes most of a second.
+    """
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            raise ImportError(
+                f"Spark needs the package {package}, which is not installed:"
+                f" pip install 'ottla[{extra}]'",
+                name=package,
+            ) from None  # a caller may be handling the import that failed
 
 
 class SparkVersionError(ImportError):

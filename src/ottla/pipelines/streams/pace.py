@@ -1,7 +1,8 @@
-"""The pace of a query: its trigger and its latency."""
+"""The pace of a query, its trigger and its latency, and the other options of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 
@@ -32,3 +33,15 @@ class Pace:
         if self.until_caught_up:
             return {"availableNow": True}
         return {"processingTime": self.every or "0 seconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The options of a run."""
+
+    state_dir: Path | None = None
+    checkpoint_dir: str | None = None
+    """The directory of checkpoints, if not the state directory; a cluster needs a shared one."""
+    pace: Pace = field(default_factory=Pace)
+    from_beginning: bool = False
+    file: str = ""

@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame
 
 from ottla.pipelines.sessions import spark_session
 from ottla.pipelines.spark.spark_version import STREAMS, check_spark_version
-from ottla.pipelines.streams.flow import FORMAT, Emit, Flow
+from ottla.pipelines.streams.flow import FORMAT, Emit, Flow, Target
 from ottla.pipelines.streams.stream import Stream
 from ottla.pipelines.streams.table import UnreadTable
-from ottla.pipelines.streams.targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipelines.sink.micro_batches import MicroBatchWriter
-from ottla.pipelines.streams.flow import FORMAT, Emit, Flow
+from ottla.pipelines.streams.flow import FORMAT, Emit, Flow, TargetWriter
 from ottla.pipelines.streams.pace import Pace
 from ottla.pipelines.streams.pipeline import Pipeline
-from ottla.pipelines.streams.targets import TargetWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

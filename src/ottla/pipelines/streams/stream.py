@@ -18,11 +18,10 @@ from ottla.pipelines.streams.columns import (
     own_columns,
     quoted,
 )
-from ottla.pipelines.streams.flow import Emit, key_of, own_columns_as_json
+from ottla.pipelines.streams.flow import DELTA, Emit, key_of, own_columns_as_json, target
 from ottla.pipelines.streams.grouped import Grouped
 from ottla.pipelines.streams.json_records import Schema, read_json
 from ottla.pipelines.streams.table import Table
-from ottla.pipelines.streams.targets import DELTA, target
 
 if TYPE_CHECKING:
     from ottla.pipelines.streams.pipeline import Pipeline

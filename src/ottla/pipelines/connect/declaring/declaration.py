@@ -30,8 +30,12 @@ from ottla.pipelines.connect.declaring.settings import (
     words,
 )
 from ottla.pipelines.connect.declaring.transforms import TRANSFORMS, transform_name
-from ottla.pipelines.spark.spark_extra import PACKAGES, check_spark_extra
-from ottla.pipelines.spark.spark_version import STREAMS, check_spark_version
+from ottla.pipelines.spark.spark_version import (
+    PACKAGES,
+    STREAMS,
+    check_spark_extra,
+    check_spark_version,
+)
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 CONVERTERS: Final = ("json", "string", "bytes")

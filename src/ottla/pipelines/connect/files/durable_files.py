@@ -1,8 +1,13 @@
-"""Small files that are replaced atomically, and survive a power failure."""
+"""Small files that are replaced atomically and survive a power failure; URLs of local paths."""
 
 import json
 import os
 from pathlib import Path
+
+
+def local_url(path: Path) -> str:
+    """Return a path as Spark takes it: nothing is escaped, as in `file:///out put/day=mon`."""
+    return f"file://{path}"
 
 
 def write_json(path: Path, value: object) -> None:

@@ -8,8 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from ottla.pipelines.connect import Home
-from ottla.pipelines.connect.files.files_sink import FilesSink
-from ottla.pipelines.connect.files.merging import alike, ending_of, has_header, join
+from ottla.pipelines.connect.files.files_sink import FilesSink, alike, ending_of, has_header, join
 
 CSV = {"header": "true"}
 
