@@ -88,25 +88,28 @@ class BrokerSettings:
     node_id: int = at_start(
         1,
         integer(0),
-        "The number that tells this broker from the others.",
+        "The id of this broker, unique in its cluster.",
         section="Identity",
         alias=Alias("broker.id", "The old name of node.id."),
     )
     broker_rack: str | None = at_start(
-        None, optional(TEXT), "Where this broker stands, so that replicas can be kept apart."
+        None,
+        optional(TEXT),
+        "The rack of this broker; the replicas of a partition are spread over racks.",
     )
 
     zookeeper_connect: str | None = at_start(
         None,
         optional(TEXT),
-        "Where the ZooKeeper is that holds the cluster's metadata, as HOST:PORT,HOST:PORT/PATH; if"
-        " empty, this broker is the whole cluster and keeps its metadata itself.",
+        "The ZooKeeper with the cluster's metadata, as HOST:PORT,HOST:PORT/PATH; if empty, this"
+        " broker is the whole cluster and keeps the metadata itself.",
         section="ZooKeeper",
     )
     zookeeper_session_timeout_ms: int = at_start(
         18_000,
         integer(1),
-        "How long a broker may be silent before ZooKeeper, and so the cluster, takes it for dead.",
+        "How long a broker may be silent before ZooKeeper ends its session, and the cluster"
+        " fences it.",
     )
 
     listeners: tuple[Listener, ...] = _per_broker(
@@ -118,8 +121,8 @@ class BrokerSettings:
     advertised_listeners: tuple[Listener, ...] = at_start(
         (),
         ADVERTISED_LISTENERS,
-        "Where clients are told to connect; a listener that is not in it is told as it is, with the"
-        " name of the machine for every address.",
+        "The addresses that clients connect to; a listener without one is advertised as in"
+        " listeners, with the machine's name in place of every address.",
     )
     listener_security_protocol_map: tuple[ListenerProtocol, ...] = _per_broker(
         tuple(ListenerProtocol(protocol, protocol) for protocol in SecurityProtocol),
@@ -129,8 +132,8 @@ class BrokerSettings:
     inter_broker_listener_name: str | None = at_start(
         None,
         optional(LISTENER_NAME),
-        "By which listener brokers reach each other; if empty, by the one called PLAINTEXT, or else"
-        " by the first.",
+        "The listener for connections between brokers; if empty, the one called PLAINTEXT, or"
+        " else the first.",
     )
     controller_listener_names: tuple[str, ...] = at_start(
         (),
@@ -147,12 +150,12 @@ class BrokerSettings:
     socket_send_buffer_bytes: int = at_start(
         100 << 10,
         integer(1, also=-1),
-        "How many bytes the kernel buffers for sending; -1 leaves it to the kernel.",
+        "The size of the kernel's send buffer of a connection; -1 leaves it to the kernel.",
     )
     socket_receive_buffer_bytes: int = at_start(
         1 << 20,
         integer(1, also=-1),
-        "How many bytes the kernel buffers of what arrives; -1 leaves it to the kernel.",
+        "The size of the kernel's receive buffer of a connection; -1 leaves it to the kernel.",
     )
     socket_listen_backlog_size: int = at_start(
         50,
@@ -198,32 +201,37 @@ class BrokerSettings:
     )
     delete_topic_enable: bool = at_start(True, FLAG, "Whether topics can be deleted.")
     num_partitions: int = at_start(
-        1, integer(1), "How many partitions a topic gets if nobody says how many."
+        1, integer(1), "The number of partitions of a topic that is created without a number."
     )
     default_replication_factor: int = at_start(
-        1, integer(1, INT16_MAX), "How many replicas a partition gets if nobody says how many."
+        1,
+        integer(1, INT16_MAX),
+        "The number of replicas of a topic that is created without a number.",
     )
 
     log_dirs: tuple[str, ...] = at_start(
         ("ottla-data",),
         _FOLDERS,
-        "The folders that hold the logs, usually one for each disk.",
+        "The directories of the logs, usually one for each disk.",
         section="Logs",
-        alias=Alias("log.dir", "The folders if log.dirs is not set."),
+        alias=Alias("log.dir", "The directories if log.dirs is not set."),
     )
     log_retention_check_interval_ms: int = at_start(
-        300_000, long(1), "How often old segments are looked for."
+        300_000, long(1), "The interval of checks for segments that retention deletes."
     )
     log_flush_offset_checkpoint_interval_ms: int = at_start(
-        60_000, integer(1), "How often it is noted up to where logs are durable."
+        60_000,
+        integer(1),
+        "The interval of checkpoints of the recovery points, up to which logs are synced.",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = at_start(
         60_000,
         integer(1),
-        "Without effect: where logs begin is noted with log.flush.offset.checkpoint.interval.ms.",
+        "Without effect: log start offsets are checkpointed with"
+        " log.flush.offset.checkpoint.interval.ms.",
     )
     replica_high_watermark_checkpoint_interval_ms: int = at_start(
-        5_000, long(1), "How often the high watermarks are noted on disk."
+        5_000, long(1), "The interval of checkpoints of the high watermarks."
     )
     log_cleaner_enable: bool = at_start(True, FLAG, "Whether logs are compacted.")
     log_cleaner_threads: int = setting(1, integer(0), "How many logs may be compacted at a time.")
@@ -237,17 +245,19 @@ class BrokerSettings:
         sys.float_info.max, double(1), "How many bytes compaction may read and write in a second."
     )
     producer_id_expiration_ms: int = setting(
-        86_400_000, integer(1), "How long a partition remembers a producer that writes no more."
+        86_400_000,
+        integer(1),
+        "How long a partition keeps the state of a producer that does not write.",
     )
     producer_id_expiration_check_interval_ms: int = at_start(
         600_000,
         integer(1),
-        "Without effect: producers that write no more are looked for with old segments.",
+        "Without effect: the state of idle producers expires with the check of retention.",
     )
     transaction_partition_verification_enable: bool = setting(
         True,
         FLAG,
-        "Whether a partition asks the coordinator before it takes a transaction's first batch.",
+        "Whether a partition verifies with the coordinator a transaction's first batch.",
     )
 
     log_cleanup_policy: frozenset[CleanupPolicy] = _default_of_topics(
@@ -277,61 +287,59 @@ class BrokerSettings:
     log_flush_interval_ms: int | None = setting(
         None,
         optional(long(0)),
-        "The default of flush.ms in topics without one; if empty, as"
-        " log.flush.scheduler.interval.ms says.",
+        "The default of flush.ms in topics without one; if empty, log.flush.scheduler.interval.ms.",
         topic_setting="flush.ms",
     )
     log_flush_scheduler_interval_ms: int = at_start(
         NO_LIMIT,
         long(1),
-        "How often it is looked which logs are to be synced.",
+        "The interval of checks for logs that are due to be synced.",
         topic_setting="flush.ms",
     )
     log_retention_ms: int | None = setting(
         None,
         optional(long(1, also=-1)),
-        "The default of retention.ms in topics without one, -1 being no limit; if empty, as"
-        " log.retention.minutes says.",
+        "The default of retention.ms in topics without one, -1 being no limit; if empty,"
+        " log.retention.minutes.",
         topic_setting="retention.ms",
     )
     log_retention_minutes: int | None = at_start(
         None,
         optional(integer(1, also=-1)),
-        "What log.retention.ms says, in minutes; if empty, as log.retention.hours says.",
+        "The same as log.retention.ms, in minutes; if empty, log.retention.hours.",
         topic_setting="retention.ms",
         factor=MINUTE_MS,
     )
     log_retention_hours: int = at_start(
         7 * 24,
         integer(1, also=-1),
-        "What log.retention.ms says, in hours.",
+        "The same as log.retention.ms, in hours.",
         topic_setting="retention.ms",
         factor=HOUR_MS,
     )
     log_roll_ms: int | None = setting(
         None,
         optional(long(1)),
-        "The default of segment.ms in topics without one; if empty, as log.roll.hours says.",
+        "The default of segment.ms in topics without one; if empty, log.roll.hours.",
         topic_setting="segment.ms",
     )
     log_roll_hours: int = at_start(
         7 * 24,
         integer(1),
-        "What log.roll.ms says, in hours.",
+        "The same as log.roll.ms, in hours.",
         topic_setting="segment.ms",
         factor=HOUR_MS,
     )
     log_roll_jitter_ms: int | None = setting(
         None,
         optional(long(0)),
-        "The default of segment.jitter.ms in topics without one; if empty, as log.roll.jitter.hours"
-        " says.",
+        "The default of segment.jitter.ms in topics without one; if empty, log.roll.jitter.hours.",
         topic_setting="segment.jitter.ms",
     )
     log_roll_jitter_hours: int = at_start(
         0,
         integer(0),
-        "What log.roll.jitter.ms says, in hours.",
+        "The same as log.roll.jitter.ms, in hours.",
         topic_setting="segment.jitter.ms",
         factor=HOUR_MS,
     )
@@ -339,16 +347,16 @@ class BrokerSettings:
     replica_lag_time_max_ms: int = at_start(
         30_000,
         long(1),
-        "How long a replica may be without all that its leader has before it is not in sync.",
+        "How long a follower may lag behind its leader before it leaves the ISR.",
         section="Replication",
     )
     replica_fetch_wait_max_ms: int = at_start(
         500,
         integer(0),
-        "How long a leader lets a follower wait for more; less than replica.lag.time.max.ms.",
+        "How long a follower's fetch may wait at the leader; less than replica.lag.time.max.ms.",
     )
     replica_fetch_min_bytes: int = at_start(
-        1, integer(0), "How many bytes a follower waits for, if it waits."
+        1, integer(0), "How many bytes a follower's fetch waits for."
     )
     replica_fetch_max_bytes: int = at_start(
         1 << 20,
@@ -367,13 +375,14 @@ class BrokerSettings:
     replica_socket_timeout_ms: int = at_start(
         30_000,
         integer(1),
-        "How long a broker waits for the answer of another, besides what it lets it wait.",
+        "How long a broker waits for a response of another broker, besides the wait that the"
+        " request allows.",
     )
     replica_selector_class: str | None = at_start(
         None,
         optional(TEXT),
-        "Who may serve consumers: the leader, or with Kafka's RackAwareReplicaSelector, by its"
-        " whole name, the replica in their rack.",
+        "The replica that serves consumers: the leader, or with Kafka's RackAwareReplicaSelector,"
+        " by its whole name, the replica in their rack.",
     )
     auto_leader_rebalance_enable: bool = at_start(
         True, FLAG, "Whether the controller lets preferred replicas lead again by itself."
@@ -384,10 +393,11 @@ class BrokerSettings:
     leader_imbalance_per_broker_percentage: int = at_start(
         10,
         integer(0),
-        "How many percent of what a broker should lead others may lead before it leads again.",
+        "The percentage of a broker's preferred partitions that other brokers may lead before the"
+        " controller rebalances.",
     )
     controlled_shutdown_enable: bool = at_start(
-        True, FLAG, "Whether a broker that stops lets others lead before it goes."
+        True, FLAG, "Whether a broker hands over its leaderships before it stops."
     )
     controlled_shutdown_max_retries: int = at_start(
         3,
@@ -398,7 +408,7 @@ class BrokerSettings:
     controlled_shutdown_retry_backoff_ms: int = at_start(
         5_000,
         long(0),
-        "How long each try takes to have others lead; the controller is asked all the time.",
+        "The duration of each try to hand over leaderships.",
     )
     leader_replication_throttled_rate: int = setting(
         NO_LIMIT,
@@ -413,7 +423,7 @@ class BrokerSettings:
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         NO_LIMIT,
         long(0),
-        "How many bytes a second are copied of replicas that move between folders.",
+        "How many bytes a second are copied of replicas that move between log dirs.",
     )
     replication_quota_window_num: int = at_start(
         11, integer(1), "How many windows the rates of replication are taken over."
@@ -422,7 +432,7 @@ class BrokerSettings:
         1, integer(1), "How long each of these windows is."
     )
     alter_log_dirs_replication_quota_window_num: int = at_start(
-        11, integer(1), "How many windows the rate of moves between folders is taken over."
+        11, integer(1), "How many windows the rate of moves between log dirs is taken over."
     )
     alter_log_dirs_replication_quota_window_size_seconds: int = at_start(
         1, integer(1), "How long each of these windows is."
@@ -449,7 +459,8 @@ class BrokerSettings:
     offsets_topic_replication_factor: int = at_start(
         3,
         short(1),
-        "How many replicas the topic of committed offsets gets; a broker without others makes one.",
+        "The number of replicas of the topic of committed offsets; a broker without a cluster"
+        " makes one.",
     )
     offsets_topic_segment_bytes: int = at_start(
         100 << 20,
@@ -465,7 +476,7 @@ class BrokerSettings:
         7 * 24 * 60, integer(1), "How long the offsets of a group without members are kept."
     )
     offsets_retention_check_interval_ms: int = at_start(
-        600_000, long(1), "How often old offsets are looked for."
+        600_000, long(1), "The interval of checks for expired offsets."
     )
     offset_metadata_max_bytes: int = at_start(
         4_096, integer(0), "How many bytes a member may add to a commit."
@@ -473,7 +484,7 @@ class BrokerSettings:
     offsets_commit_timeout_ms: int = at_start(
         5_000,
         integer(1),
-        "How long the replicas in sync may take to have what a group has decided.",
+        "How long the replication of a group's decision may take.",
     )
 
     transaction_state_log_num_partitions: int = at_start(
@@ -485,13 +496,14 @@ class BrokerSettings:
     transaction_state_log_replication_factor: int = at_start(
         3,
         short(1),
-        "How many replicas the topic of transactions gets; a broker without others makes one.",
+        "The number of replicas of the topic of transactions; a broker without a cluster makes"
+        " one.",
     )
     transaction_state_log_min_isr: int = at_start(
         2,
         integer(1),
-        "How many replicas must have what the topic of transactions gets; a broker without others"
-        " needs none but itself.",
+        "The number of in-sync replicas that a write to the topic of transactions needs; a broker"
+        " without a cluster needs only itself.",
     )
     transaction_state_log_segment_bytes: int = at_start(
         100 << 20, integer(1 << 20), "How large a segment of the topic of transactions may become."
@@ -502,30 +514,30 @@ class BrokerSettings:
     transactional_id_expiration_ms: int = at_start(
         7 * 24 * 60 * 60_000,
         integer(1),
-        "How long a transactional id is remembered that nobody uses.",
+        "How long an unused transactional id is kept.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = at_start(
         10_000,
         integer(1),
-        "How often transactions are looked for that take too long, to be aborted.",
+        "The interval of checks for transactions that have timed out, which are aborted.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = at_start(
         3_600_000,
         integer(1),
-        "How often transactional ids are looked for that nobody uses, to be forgotten.",
+        "The interval of checks for expired transactional ids, which are removed.",
     )
     transaction_two_phase_commit_enable: bool = at_start(
         False,
         FLAG,
-        "Whether a producer may prepare transactions that a coordinator elsewhere will end, and"
-        " that are never aborted for their age.",
+        "Whether a producer may prepare transactions that an external coordinator ends, and that"
+        " never time out.",
     )
 
     ottla_admin_listener: AdminListener | None = at_start(
         DEFAULT_ADMIN_LISTENER,
         ADMIN_LISTENER,
-        "Where metrics, health and log levels are told by HTTP, empty being nowhere; if it is not"
-        " set, a broker that finds the port taken goes on without.",
+        "The address of the HTTP pages with metrics, health and log levels, or empty for none; if"
+        " it is not set, a broker that finds the port in use starts without them.",
         section="Ottla's own",
     )
     log_scrub_interval_ms: int = setting(
@@ -539,14 +551,13 @@ class BrokerSettings:
     ottla_group_max_bytes: int = at_start(
         8 << 20,
         long(1 << 16),
-        "How many bytes of memory one group may take: the names, metadata and assignments of its"
-        " members.",
+        "The memory limit of one group: the names, metadata and assignments of its members.",
     )
     ottla_groups_max_bytes: int = at_start(
         128 << 20,
         long(1 << 20),
-        "How many bytes of memory all groups of this broker may take together, with the offsets of"
-        " transactions that have not ended.",
+        "The memory limit of all groups of this broker together, with the offsets of transactions"
+        " that have not ended.",
     )
 
 

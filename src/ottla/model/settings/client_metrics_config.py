@@ -71,10 +71,12 @@ class ClientMetricsConfig:
     metrics: tuple[str, ...] = setting(
         (),
         Kind(SettingType.LIST, "a list of different prefixes, or * for all", _distinct),
-        "Which metrics clients push: all whose names begin so; none if the list is empty.",
+        "The metrics that clients push, by prefixes of their names; none if the list is empty.",
     )
     interval_ms: int = setting(
-        INTERVAL_MS_DEFAULT, integer(100, 3_600_000), "How often clients push their metrics."
+        INTERVAL_MS_DEFAULT,
+        integer(100, 3_600_000),
+        "The interval at which clients push their metrics.",
     )
     match: tuple[ClientMatch, ...] = setting(
         (),
@@ -83,7 +85,7 @@ class ClientMetricsConfig:
             f"a list of conditions as client_id=app-.*, on {', '.join(ATTRIBUTES)}",
             _conditions,
         ),
-        "Which clients are meant: those of which every pattern is the whole of the attribute; all"
+        "The clients of the subscription: every pattern must match the whole attribute; all"
         " clients if the list is empty.",
     )
 

@@ -47,23 +47,25 @@ class GroupConfig:
     """All settings of one group."""
 
     consumer_session_timeout_ms: int = setting(
-        45_000, _SESSION, "How long a consumer may be silent before others get its partitions."
+        45_000,
+        _SESSION,
+        "How long a consumer may be silent before its partitions go to other members.",
     )
     consumer_heartbeat_interval_ms: int = setting(
-        5_000, _HEARTBEAT, "How often consumers say that they live."
+        5_000, _HEARTBEAT, "The interval of consumers' heartbeats."
     )
     share_session_timeout_ms: int = setting(
         45_000,
         _SESSION,
-        "How long a member of a share group may be silent before it is taken for gone.",
+        "How long a member of a share group may be silent before it is removed.",
     )
     share_heartbeat_interval_ms: int = setting(
-        5_000, _HEARTBEAT, "How often members of a share group say that they live."
+        5_000, _HEARTBEAT, "The interval of heartbeats of members of a share group."
     )
     share_record_lock_duration_ms: int = setting(
         30_000,
         integer(15_000, 60_000),
-        "How long a record is given to one member of a share group before another may have it.",
+        "How long a record is locked for one member of a share group.",
     )
     share_auto_offset_reset: str = setting(
         "latest", _OFFSET_RESET, "Where a new share group begins to read."
@@ -76,10 +78,10 @@ class GroupConfig:
     streams_session_timeout_ms: int = setting(
         45_000,
         _SESSION,
-        "How long a member of a streams group may be silent before others get its tasks.",
+        "How long a member of a streams group may be silent before its tasks go to other members.",
     )
     streams_heartbeat_interval_ms: int = setting(
-        5_000, _HEARTBEAT, "How often members of a streams group say that they live."
+        5_000, _HEARTBEAT, "The interval of heartbeats of members of a streams group."
     )
     streams_num_standby_replicas: int = setting(
         0,

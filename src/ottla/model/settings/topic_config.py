@@ -86,7 +86,7 @@ class TopicConfig:
     cleanup_policy: frozenset[CleanupPolicy] = setting(
         frozenset({CleanupPolicy.DELETE}),
         _CLEANUP_POLICY,
-        "What becomes of old records: delete drops whole segments, compact keeps the last value of"
+        "The cleanup of old records: delete drops whole segments, compact keeps the last value of"
         " each key, and an empty list keeps everything.",
     )
     compression_type: str = setting(
@@ -111,18 +111,18 @@ class TopicConfig:
     file_delete_delay_ms: int = setting(
         60_000,
         long(0),
-        "How long the files of a deleted segment stay, for those who are reading them.",
+        "How long the files of a deleted segment stay, for reads in progress.",
     )
     flush_messages: int = setting(
         NO_LIMIT,
         long(1),
-        "After how many records the log is synced to disk; 1 syncs before every answer.",
+        "After how many records the log is synced to disk; 1 syncs before every response.",
     )
     flush_ms: int = setting(NO_LIMIT, long(0), "After how much time the log is synced to disk.")
     follower_replication_throttled_replicas: frozenset[str] = setting(
         frozenset(),
         _THROTTLED_REPLICAS,
-        "Which replicas are slowed down while they copy from their leader.",
+        "The replicas that are throttled while they copy from their leader.",
     )
     index_interval_bytes: int = setting(
         4096, integer(0), "How many bytes of batches lie between two entries of an index."
@@ -130,7 +130,7 @@ class TopicConfig:
     leader_replication_throttled_replicas: frozenset[str] = setting(
         frozenset(),
         _THROTTLED_REPLICAS,
-        "Which replicas are slowed down while others copy from them.",
+        "The replicas that are throttled while followers copy from them.",
     )
     max_compaction_lag_ms: int = setting(
         NO_LIMIT, long(1), "After how long a record is compacted in any case."
@@ -149,13 +149,12 @@ class TopicConfig:
     message_timestamp_type: TimestampType = setting(
         TimestampType.CREATE_TIME,
         _TIMESTAMP_TYPE,
-        "Whose time records carry: their producer's, or the broker's that appended them.",
+        "The timestamp of records: the producer's, or the time of the append.",
     )
     min_cleanable_dirty_ratio: float = setting(
         0.5,
         double(0, 1),
-        "Which share of the log must be new since the last compaction to make the next one worth"
-        " its while.",
+        "The share of the log that must be new since the last compaction before the next one.",
     )
     min_compaction_lag_ms: int = setting(0, long(0), "How long a record is safe from compaction.")
     min_insync_replicas: int = setting(
@@ -164,15 +163,15 @@ class TopicConfig:
         "How many replicas must be in sync for a producer that waits for all of them.",
     )
     preallocate: bool = setting(
-        False, FLAG, "Whether a new segment takes its whole size on disk at once."
+        False, FLAG, "Whether a new segment is allocated on disk in its full size."
     )
     retention_bytes: int = setting(
         -1,
         long(-INT64_MAX - 1),
-        "How large a partition may become before its oldest segments go; below 0 is no limit.",
+        "The size of a partition above which its oldest segments are deleted; below 0 is no limit.",
     )
     retention_ms: int = setting(
-        7 * _DAY_MS, long(-1), "How old a segment may become before it goes; -1 is no limit."
+        7 * _DAY_MS, long(-1), "The age at which a segment is deleted; -1 is no limit."
     )
     segment_bytes: int = setting(
         1 << 30, integer(1 << 20), "How large a segment may become before the next begins."
@@ -181,7 +180,9 @@ class TopicConfig:
         10 << 20, integer(4), "How large each index of a segment may become."
     )
     segment_jitter_ms: int = setting(
-        0, long(0), "By how much, at random, segments begin earlier, so that not all begin at once."
+        0,
+        long(0),
+        "The maximum random time by which a segment begins earlier, so that not all begin at once.",
     )
     segment_ms: int = setting(
         7 * _DAY_MS, long(1), "How old a segment may become before the next begins."
@@ -189,7 +190,8 @@ class TopicConfig:
     unclean_leader_election_enable: bool = setting(
         False,
         FLAG,
-        "Whether a replica that is not in sync may lead if no other is left, which loses records.",
+        "Whether a replica that is not in sync may lead if no in-sync replica is left, which"
+        " loses records.",
     )
 
     @property
