@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.model.settings.broker_config import BrokerConfig
-from ottla.model.settings.broker_settings import (
-    BROKER_SETTINGS,
-    TOPIC_SYNONYMS,
-)
+from ottla.model.settings.broker_config import TOPIC_SYNONYMS, BrokerConfig
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.settings import Setting
 from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 from tests.unit.model.kafka_broker_settings import KAFKA_SETTINGS

@@ -19,13 +19,14 @@ from ottla.machines.controller.effective_configs import ConfigSource
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings.broker_config import BrokerConfig, is_unknown
-from ottla.model.settings.broker_settings import (
-    BROKER_SETTINGS,
+from ottla.model.settings.broker_config import (
     BROKER_SYNONYMS,
     TOPIC_SYNONYMS,
+    BrokerConfig,
     can_change_while_running,
+    is_unknown,
 )
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
 from ottla.model.settings.group_config import GROUP_SETTINGS, GroupConfig
 from ottla.model.settings.settings import Setting, SettingType, shown, split_list

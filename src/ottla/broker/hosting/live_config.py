@@ -11,8 +11,8 @@ from contextlib import suppress
 from ottla.machines.controller.effective_configs import usable_settings
 from ottla.metadata.image import ClusterImage, ResourceType
 from ottla.metadata.records import ConfigRecord, MetadataRecord
-from ottla.model.settings.broker_config import BrokerConfig
-from ottla.model.settings.broker_settings import BROKER_SETTINGS, can_change_while_running
+from ottla.model.settings.broker_config import BrokerConfig, can_change_while_running
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.settings import InvalidSettingsError
 from ottla.model.settings.topic_config import TopicConfig
 

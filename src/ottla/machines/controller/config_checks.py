@@ -13,11 +13,8 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.settings.broker_config import is_unknown
-from ottla.model.settings.broker_settings import (
-    BROKER_SETTINGS,
-    can_change_while_running,
-)
+from ottla.model.settings.broker_config import can_change_while_running, is_unknown
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.client_metrics_config import ClientMetricsConfig
 from ottla.model.settings.group_config import GroupConfig
 from ottla.model.settings.kafka_settings import IDLE_SETTINGS

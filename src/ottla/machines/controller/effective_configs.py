@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import EVERY_BROKER, ClusterImage, ConfigResource, ResourceType
-from ottla.model.settings.broker_settings import TOPIC_SYNONYMS
+from ottla.model.settings.broker_config import TOPIC_SYNONYMS
 from ottla.model.settings.settings import InvalidSettingsError
 from ottla.model.settings.topic_config import TopicConfig
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Self
 
-from ottla.model.settings.broker_settings import BROKER_SETTINGS, TOPIC_SYNONYMS, BrokerSettings
+from ottla.model.settings.broker_settings import BROKER_SETTINGS, BrokerSettings
 from ottla.model.settings.kafka_settings import (
     GUARDING_SETTINGS,
     KAFKA_4_SETTING_NAMES,
@@ -25,6 +25,8 @@ from ottla.model.settings.listeners import (
 )
 from ottla.model.settings.settings import (
     InvalidSettingsError,
+    Setting,
+    UpdateMode,
     field_name,
     read_settings,
     shown,
@@ -32,10 +34,29 @@ from ottla.model.settings.settings import (
     texts_of,
     unknown_settings,
 )
-from ottla.model.settings.topic_config import TopicConfig
+from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 
 SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
 """The supported listener protocols. Serving any other as plain text would expose users' data."""
+
+TOPIC_SYNONYMS: Final[Mapping[str, tuple[Setting, ...]]] = {
+    topic_setting: synonyms
+    for topic_setting in TOPIC_SETTINGS
+    if (
+        synonyms := tuple(
+            one for one in BROKER_SETTINGS.values() if one.topic_setting == topic_setting
+        )
+    )
+}
+"""The broker settings that replace an unset topic setting; the first set one counts."""
+
+BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    synonym.name: tuple(other.name for other in synonyms)
+    for synonyms in TOPIC_SYNONYMS.values()
+    if len(synonyms) > 1
+    for synonym in synonyms
+}
+"""The broker settings with the same meaning in other units; the first set name counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +144,15 @@ def notes_on(settings: Mapping[str, str]) -> list[str]:
 
 DEFAULT_CONFIG: Final = BrokerConfig()
 """The configuration of a broker without any settings."""
+
+
+def can_change_while_running(name: str) -> bool:
+    """Whether this is a setting that takes effect at once when it is altered.
+
+    Kafka also changes the settings of listeners, which are per broker, in a running broker.
+    """
+    declared = BROKER_SETTINGS.get(name)
+    return declared is not None and declared.update_mode is UpdateMode.CLUSTER_WIDE
 
 
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.")

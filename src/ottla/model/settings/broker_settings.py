@@ -563,31 +563,3 @@ class BrokerSettings:
 
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = settings_of(BrokerSettings)
 """Every broker setting that Ottla uses, by its name."""
-
-TOPIC_SYNONYMS: Final[Mapping[str, tuple[Setting, ...]]] = {
-    topic_setting: synonyms
-    for topic_setting in TOPIC_SETTINGS
-    if (
-        synonyms := tuple(
-            one for one in BROKER_SETTINGS.values() if one.topic_setting == topic_setting
-        )
-    )
-}
-"""The broker settings that replace an unset topic setting; the first set one counts."""
-
-BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
-    synonym.name: tuple(other.name for other in synonyms)
-    for synonyms in TOPIC_SYNONYMS.values()
-    if len(synonyms) > 1
-    for synonym in synonyms
-}
-"""The broker settings with the same meaning in other units; the first set name counts."""
-
-
-def can_change_while_running(name: str) -> bool:
-    """Whether this is a setting that takes effect at once when it is altered.
-
-    Kafka also changes the settings of listeners, which are per broker, in a running broker.
-    """
-    declared = BROKER_SETTINGS.get(name)
-    return declared is not None and declared.update_mode is UpdateMode.CLUSTER_WIDE

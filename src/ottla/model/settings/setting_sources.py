@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.model.settings.broker_config import notes_on
-from ottla.model.settings.broker_settings import BROKER_SETTINGS, TOPIC_SYNONYMS
+from ottla.model.settings.broker_config import TOPIC_SYNONYMS, notes_on
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.kafka_settings import is_known_to_kafka
 from ottla.model.settings.properties import PropertiesError, read_properties
 from ottla.model.settings.settings import InvalidSettingsError, nearest_to, shown

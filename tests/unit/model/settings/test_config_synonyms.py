@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.model.settings.broker_config import BrokerConfig
-from ottla.model.settings.broker_settings import BROKER_SETTINGS, BROKER_SYNONYMS, TOPIC_SYNONYMS
+from ottla.model.settings.broker_config import BROKER_SYNONYMS, TOPIC_SYNONYMS, BrokerConfig
+from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.topic_config import TOPIC_SETTINGS, TopicConfig
 
 
