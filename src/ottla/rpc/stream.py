@@ -1,6 +1,7 @@
 """Sends and receives frames on one non-blocking socket, for a connection."""
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -16,6 +17,8 @@ FRAME_BYTES_MAX: Final = 256 << 20
 or TLS would exceed it as a length."""
 UNSENT_BYTES_MAX: Final = 64 << 20
 """The limit of queued bytes: above it, senders wait until the broker has received some."""
+
+_MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class FrameStream:
@@ -125,7 +128,8 @@ class FrameStream:
         try:
             while self.unsent:
                 piece = self.unsent[0]
-                sent = self.socket.send(piece)
+                # The head of a batch and the bytes after it would wake the broker on their own.
+                sent = self.socket.send(piece, _MSG_MORE if len(self.unsent) > 1 else 0)
                 self._unsent_bytes -= sent
                 self._sent_bytes += sent
                 if sent < len(piece):
