@@ -10,6 +10,8 @@ from ottla.simulation.world.machine import Machine, Program
 from ottla.simulation.world.world import World
 
 LOSS_MAX: Final = 0.3
+FAULT_SECONDS: Final = 1.5
+"""The mean duration of a fault."""
 
 
 class Fault(Enum):
@@ -40,7 +42,7 @@ class Nemesis:
         faults: Sequence[Fault],
         *,
         pause_seconds: float = 1.0,
-        fault_seconds: float = 1.5,
+        fault_seconds: float = FAULT_SECONDS,
     ) -> None:
         """Servers and clients are programs by machine; `stop` asks a server to stop cleanly."""
         self.counts: Counter[Fault] = Counter()

@@ -1,5 +1,7 @@
 """One simulated broker: clients write, read and commit while it dies, pauses and is cut off.
 
+Members of a group, if there are any, die, pause and are cut off like the broker.
+
 The seed determines the number of clients, the latency of the network, the faults, the sizes of
 segments, and whether the broker flushes before it acknowledges. If it does, power cuts are among
 the faults.
@@ -13,9 +15,10 @@ from typing import Final
 from ottla.model.address import Address
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History
-from ottla.simulation.faults.nemesis import Fault, Nemesis
+from ottla.simulation.faults.nemesis import FAULT_SECONDS, Fault, Nemesis
 from ottla.simulation.stories.broker_program import PORT, BrokerProgram, complaints_of
 from ottla.simulation.stories.report import Report, report_of
+from ottla.simulation.workloads.group_workload import GroupWorkload
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.randomness import dice
 from ottla.simulation.world.world import World
@@ -27,6 +30,8 @@ SETTLED_SECONDS_MAX: Final = 120.0
 PARTITIONS_MAX: Final = 3
 WRITERS_MAX: Final = 3
 DELAY_SECONDS_MAX: Final = 0.02
+LONG_FAULT_SECONDS: Final = 6.0
+"""The mean with members: a third of the faults are longer than the session timeout."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
 RESTLESS: Final = {
     "log.roll.ms": "1000",
@@ -47,6 +52,10 @@ class Setting:
     delay_seconds: float
     faults: tuple[Fault, ...]
     settings: dict[str, str]
+    members: int = 0
+    """The number of members of a group; faults happen to them as to the broker."""
+    strategy: tuple[str, ...] = ()
+    is_static: bool | None = None
 
     @classmethod
     def draw(cls, stream: Random) -> "Setting":
@@ -97,14 +106,23 @@ class _Story:
             self.history, [Address(BROKER, PORT)], seed, partitions=setting.partitions
         )
         self._program = BrokerProgram(setting.settings)
-        self._clients = self._workload.programs(setting.writers)
+        self._group = GroupWorkload(
+            self._workload,
+            dice(seed, "group"),
+            world.loop.time,
+            strategy=setting.strategy,
+            is_static=setting.is_static,
+        )
+        members = {f"member-{number}": self._group.belong for number in range(setting.members)}
+        self._clients = {**self._workload.programs(setting.writers), **members}
         self.nemesis = Nemesis(
             world,
             dice(seed, "nemesis"),
-            {BROKER: self._program},
+            {BROKER: self._program, **members},
             self._clients,
             lambda _: self._program.stop(),
             setting.faults,
+            fault_seconds=LONG_FAULT_SECONDS if members else FAULT_SECONDS,
         )
 
     async def tell(self, seconds: float) -> list[Violation]:
@@ -133,4 +151,8 @@ class _Story:
         committed = await world.machine("last-reader").start(workload.read_to_the_end)
         self._program.stop()
         await world.machine(BROKER).ended()
-        return [*check_history(self.history), *lost_commits(self.history.commits, committed)]
+        return [
+            *check_history(self.history),
+            *lost_commits(self.history.commits, committed),
+            *self._group.violations(),
+        ]

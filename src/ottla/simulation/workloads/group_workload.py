@@ -1,16 +1,18 @@
 """Members of a group in a simulated cluster: together they are given everything, at least once.
 
-How a group shares out partitions, and whether its members are static, is drawn for all of them;
-how each commits is drawn for each of its lives.
+The assignor, and whether members are static, is drawn for the whole group; how a member commits is
+drawn for each of its lives. After each poll the assignment of the member is checked: no partition
+has two owners in one generation (G6), and a member keeps no partitions of an earlier one (G7).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
 from ottla.clients.consumer.async_consumer import AsyncConsumer
+from ottla.clients.consumer.group.membership_machine import RECONCILING
 from ottla.clients.consumer.state.errors import ConsumerError
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.concurrency.sleep import pause
@@ -40,17 +42,30 @@ COMMIT_INTERVAL_MS: Final = 1_000
 class GroupWorkload:
     """The common state of one group's members. `belong` is a program for machines."""
 
-    def __init__(self, workload: Workload, stream: Random, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        stream: Random,
+        now: Callable[[], float],
+        *,
+        strategy: Sequence[str] = (),
+        is_static: bool | None = None,
+    ) -> None:
+        """Draw the strategy, and whether members are static, unless they are given."""
         self.history = History(now)
         """The records and the assignments of each member."""
         self._workload = workload
         self._delivered: dict[str, None] = {}
-        self._is_static = stream.random() < 0.3
+        self._owners: dict[tuple[int, TopicPartition], str] = {}
+        """The member, or the static member's name, by generation and partition."""
+        self._violations: list[Violation] = []
+        drawn = stream.random() < 0.3, stream.choice(STRATEGIES)
+        self._is_static = drawn[0] if is_static is None else is_static
         self._settings = replace(
             workload.reading,
             group_id=MEMBERS,
             auto_offset_reset="earliest",
-            partition_assignment_strategy=stream.choice(STRATEGIES),
+            partition_assignment_strategy=tuple(strategy) or drawn[1],
             session_timeout_ms=6_000,
             heartbeat_interval_ms=1_000,
             max_poll_interval_ms=10_000,
@@ -86,9 +101,25 @@ class GroupWorkload:
         """Record the values that a member received."""
         self._delivered.update(dict.fromkeys(values))
 
+    def look_at(self, client: str, consumer: AsyncConsumer) -> None:
+        """Check the assignment of a member that has polled."""
+        machine = consumer.core.needed_group().machine
+        member, assigned = consumer.group_metadata(), sorted(consumer.assignment())
+        is_kept = machine.has_lost and not machine.is_due()
+        if machine.state is not RECONCILING:  # there its last commit delays a revocation
+            is_kept |= not set(assigned) <= set(machine.previous.partitions)
+        if is_kept:
+            self._violations.append(Violation("G7 kept", f"{client} has {assigned}"))
+        name = member.group_instance_id or client
+        for partition in assigned:
+            owner = self._owners.setdefault((member.generation_id, partition), name)
+            if owner != name:
+                told = f"{partition} is {owner}'s and {name}'s in {member.generation_id}"
+                self._violations.append(Violation("G6 two owners", told))
+
     def violations(self) -> list[Violation]:
-        """Return the violations in each member's deliveries."""
-        return check_history(self.history, is_read_to_the_end=False)
+        """Return the violations in each member's deliveries and assignments."""
+        return check_history(self.history, is_read_to_the_end=False) + self._violations
 
 
 class _Member:
@@ -112,6 +143,7 @@ class _Member:
             self._given.clear()
             take(self._group.history, operation, records)
             self._group.deliver([value_of(record) for record in records])
+            self._group.look_at(self._client, self._consumer)
             if not self._is_automatic and stream.random() < COMMITS:
                 await self._consumer.commit()
 

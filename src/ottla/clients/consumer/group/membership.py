@@ -82,9 +82,10 @@ class GroupMembership:
         self._on_committed = on_committed
         self._assignors = assignors(settings.partition_assignment_strategy)
         is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
-        self._machine = MembershipMachine(
+        self.machine = MembershipMachine(
             state, settings, view.settings, is_cooperative=is_cooperative
         )
+        """The rules; only simulations look at them from outside."""
         self._requests = GroupRequests(view.sibling(), settings.group_id, settings)
         self._offsets = OffsetCommits(self._requests, view)
         self._background = BackgroundCommits(self.commit)
@@ -100,7 +101,7 @@ class GroupMembership:
     @property
     def rebalance_count(self) -> int:
         """The number of rebalances in which this member received an assignment."""
-        return self._machine.rebalance_count
+        return self.machine.rebalance_count
 
     # -- polling --------------------------------------------------------------------------------
 
@@ -112,26 +113,26 @@ class GroupMembership:
         if self._loop is None:
             return True
         now = self._loop.time()
-        self._machine.on_poll(now)
-        return self._machine.is_due() or self._background.has_news or self._must_commit(now)
+        self.machine.on_poll(now)
+        return self.machine.is_due() or self._background.has_news or self._must_commit(now)
 
     async def before_poll(self) -> None:
         """Do the due work: listeners, automatic commits, and the steps of a rebalance."""
         self._loop = asyncio.get_running_loop()
-        self._machine.on_poll(self._loop.time())
+        self.machine.on_poll(self._loop.time())
         try:
             await self._background.tell()
             now = self._loop.time()
             if self._must_commit(now):
                 self._background.start(self._auto.take(now), self._auto.on_commit)
-            while (step := self._machine.next_step()) is not None:
+            while (step := self.machine.next_step()) is not None:
                 await self._execute(step)
                 self._changes.raise_kept()
         finally:
-            self._machine.on_poll(self._loop.time())
+            self.machine.on_poll(self._loop.time())
 
     def _must_commit(self, now: float) -> bool:
-        return self._machine.may_auto_commit and self._auto.is_due(now)
+        return self.machine.may_auto_commit and self._auto.is_due(now)
 
     async def _execute(self, step: Step) -> None:
         act, names = step
@@ -146,19 +147,19 @@ class GroupMembership:
             self._auto.forget(names)
             await self._changes.lose_all()
         elif act is Act.JOIN:
-            _log.info("group %r: joining: %s", self._group_id, self._machine.join_reason)
+            _log.info("group %r: joining: %s", self._group_id, self.machine.join_reason)
             self._tasks = [create_background_task(self._send_requests(self._tasks))]
         else:
             await self._assign(names)
 
     async def _assign(self, names: Collection[TopicPartition]) -> None:
-        generation_id = self._machine.assignment_generation.generation_id
+        generation_id = self.machine.assignment_generation.generation_id
         listed = ", ".join(map(str, names)) or "nothing"
         _log.info("group %r: generation %d reads %s", self._group_id, generation_id, listed)
         try:
             await self._changes.assign(names)
         except BaseException:
-            self._machine.request_rejoin("assigning was broken off")
+            self.machine.request_rejoin("assigning was broken off")
             raise
 
     # -- the last commit before a revocation ----------------------------------------------------
@@ -169,14 +170,14 @@ class GroupMembership:
         if offsets := self._auto.take(asyncio.get_running_loop().time(), frozenset(names)):
             self._last_commit = create_background_task(self._commit_last(names, offsets))
         else:
-            self._machine.on_last_commit(names)
+            self.machine.on_last_commit(names)
 
     async def _commit_last(self, names: tuple[TopicPartition, ...], offsets: Offsets) -> None:
         try:
             await self._try_last_commit(offsets)
         except Exception:  # noqa: BLE001 - a bug must not keep the partitions from other members
             _log.exception("the last commit before partitions are revoked has failed")
-        self._machine.on_last_commit(names)
+        self.machine.on_last_commit(names)
         self._wake()
 
     async def _try_last_commit(self, offsets: Offsets) -> None:
@@ -206,9 +207,9 @@ class GroupMembership:
         """Commit, with retries within default.api.timeout.ms; commits stay in order."""
         if not offsets:
             return
-        generation = self._machine.generation
-        self._machine.raise_fatal()
-        if self._machine.is_subscribed and not generation.is_member:
+        generation = self.machine.generation
+        self.machine.raise_fatal()
+        if self.machine.is_subscribed and not generation.is_member:
             raise self._refusal(ErrorCode.UNKNOWN_MEMBER_ID)
         try:
             await self._offsets.commit(generation, offsets, timeout_ms)
@@ -219,12 +220,12 @@ class GroupMembership:
 
     def _refused(self, generation: Generation, error: ApiError) -> ApiError:
         """Report a refused commit to the machine; return the error for the application."""
-        is_current = generation == self._machine.generation
-        self._machine.on_commit_error(generation, error)
+        is_current = generation == self.machine.generation
+        self.machine.on_commit_error(generation, error)
         self._wake()
         if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
             return RebalanceInProgressError(self._group_id)
-        if error.code in REMOVED and self._machine.is_subscribed:
+        if error.code in REMOVED and self.machine.is_subscribed:
             return self._refusal(error.code)
         if error.code is ErrorCode.FENCED_INSTANCE_ID and not is_current:
             # This consumer has rejoined since, so it has fenced its own former generation.
@@ -232,7 +233,7 @@ class GroupMembership:
         return error
 
     def _refusal(self, code: ErrorCode) -> ApiError:
-        if self._machine.is_rebalancing:
+        if self.machine.is_rebalancing:
             return RebalanceInProgressError(self._group_id)
         return CommitFailedError(code, self._group_id)
 
@@ -247,7 +248,7 @@ class GroupMembership:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the generation of the assignment, even if the group has removed this member."""
-        generation = self._machine.assignment_generation
+        generation = self.machine.assignment_generation
         return ConsumerGroupMetadata(
             self._group_id,
             generation.generation_id,
@@ -257,7 +258,7 @@ class GroupMembership:
 
     def enforce_rebalance(self, reason: str) -> None:
         """Rejoin with the next poll, unless the member is joining already."""
-        self._machine.request_rejoin(reason)
+        self.machine.request_rejoin(reason)
         self._wake()
 
     # -- requests in the background -------------------------------------------------------------
@@ -269,8 +270,8 @@ class GroupMembership:
             await asyncio.wait([self._leaving])
         loop = asyncio.get_running_loop()
         while True:
-            generation = self._machine.generation
-            request = self._machine.next_request(loop.time())
+            generation = self.machine.generation
+            request = self.machine.next_request(loop.time())
             if request is None:
                 return
             if request is Request.JOIN:
@@ -296,10 +297,10 @@ class GroupMembership:
         else:
             self._tasks.append(create_background_task(self._watch_topics()))
             return
-        self._machine.on_join_error(error, asyncio.get_running_loop().time())
+        self.machine.on_join_error(error, asyncio.get_running_loop().time())
 
     async def _attempt_to_join(self) -> None:
-        machine = self._machine
+        machine = self.machine
         metadata_by_assignor = self._encoded(await self._subscription())
         answer = await self._join_reserved(metadata_by_assignor)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -318,17 +319,17 @@ class GroupMembership:
         with self._state.lock:
             if pattern is not None and self._state.pattern is pattern:
                 self._state.topics = topics
-        self._machine.begin_join(pattern, topics)
-        owned = tuple(self._state.assigned) if self._machine.is_cooperative else ()
+        self.machine.begin_join(pattern, topics)
+        owned = tuple(self._state.assigned) if self.machine.is_cooperative else ()
         return MemberSubscription(
             topics=tuple(sorted(topics)),
             owned_partitions=owned,
-            generation_id=self._machine.previous.generation_id if owned else NO_GENERATION,
+            generation_id=self.machine.previous.generation_id if owned else NO_GENERATION,
             rack_id=self._settings.client_rack or None,
         )
 
     def _encoded(self, subscription: MemberSubscription) -> dict[str, bytes]:
-        previous = self._machine.previous
+        previous = self.machine.previous
         return {
             assignor.name: encode_subscription(
                 replace(subscription, user_data=assignor.user_data(previous))
@@ -342,9 +343,9 @@ class GroupMembership:
         The coordinator reserves a place for every member id that it issues. The group waits for
         that member until its session times out or it leaves, and leaving requires the id.
         """
-        member_id = self._machine.generation.member_id
+        member_id = self.machine.generation.member_id
         joining = asyncio.ensure_future(
-            self._requests.join(member_id, metadata_by_assignor, self._machine.join_reason)
+            self._requests.join(member_id, metadata_by_assignor, self.machine.join_reason)
         )
         try:
             return await asyncio.shield(joining)
@@ -352,7 +353,7 @@ class GroupMembership:
             if not member_id and self._requests.instance_id is None:
                 await asyncio.wait([joining], timeout=MEMBER_ID_SECONDS_MAX)
             if not joining.cancel() and joining.exception() is None:
-                self._machine.on_member_id(joining.result().member_id)
+                self.machine.on_member_id(joining.result().member_id)
             raise
 
     async def _sync(
@@ -390,12 +391,12 @@ class GroupMembership:
             error = failure
         except ApiError as failure:
             error = failure
-        self._machine.on_heartbeat(generation, error, asyncio.get_running_loop().time())
-        if error is not None and error is self._machine.fatal:
+        self.machine.on_heartbeat(generation, error, asyncio.get_running_loop().time())
+        if error is not None and error is self.machine.fatal:
             _log.error("%s", error)
 
     async def _watch_topics(self) -> None:
-        self._machine.request_rejoin(await self._watch.changed())
+        self.machine.request_rejoin(await self._watch.changed())
         self._wake()
 
     # -- leaving --------------------------------------------------------------------------------
@@ -406,7 +407,7 @@ class GroupMembership:
         try:
             await self._leave_group(deadline, "the consumer has unsubscribed")
         except BaseException:
-            self._machine.on_leave_interrupted()
+            self.machine.on_leave_interrupted()
             raise
         self._changes.raise_kept()
 
@@ -417,35 +418,35 @@ class GroupMembership:
         finally:
             self._background.cancel()
             self._requests.view.close()
-            self._machine.on_closed(ClientClosedError("the consumer is closed"))
+            self.machine.on_closed(ClientClosedError("the consumer is closed"))
         self._changes.raise_kept()
 
     async def _leave_group(self, deadline: float, reason: str) -> None:
-        was_joining = self._machine.is_joining
-        self._machine.on_leave()
+        was_joining = self.machine.is_joining
+        self.machine.on_leave()
         self._cancel_last_commit()
         if was_joining:
             await self._abandon_join()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._background.drain()
-                if not self._machine.has_lost:
+                if not self.machine.has_lost:
                     now = asyncio.get_running_loop().time()
                     await self._try_last_commit(self._auto.take(now))
         await self._tell_all()
         names = list(self._state.assigned)
         self._auto.forget(names)
-        if self._machine.has_lost:
+        if self.machine.has_lost:
             await self._changes.lose_all()
-        elif self._machine.is_subscribed:
+        elif self.machine.is_subscribed:
             await self._changes.revoke(names)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await _cancelled(self._tasks)
                 if self._leaving is not None:
                     await asyncio.wait([self._leaving])
-                await self._leave(self._machine.generation, reason)
-        self._machine.on_left()
+                await self._leave(self.machine.generation, reason)
+        self.machine.on_left()
 
     async def _abandon_join(self) -> None:
         """Cancel the join and reconnect: a pending JoinGroup would delay later responses."""

@@ -72,7 +72,7 @@ def test_it_begins_once_and_polls_go_on_meanwhile() -> None:
         await member.finish()
         assert member.commits == [{A: OffsetAndMetadata(3)}]
         assert member.revoked == [[A, B]]
-        assert member.membership._machine.state is MemberState.JOINING
+        assert member.membership.machine.state is MemberState.JOINING
         await member.membership.close(0.0)
 
     asyncio.run(story())
