@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from ottla.clients.cluster.cluster_client import ClusterView
@@ -15,7 +16,7 @@ from ottla.clients.consumer.core.sync_calls import (
     OffsetAndTimestamp,
     PartitionReplicas,
 )
-from ottla.clients.consumer.core.thread_guard import OneThread
+from ottla.clients.consumer.state.errors import ConcurrentUseError
 from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.consumer.state.settings import read_consumer_settings
 from ottla.clients.consumer.workers.settings import Handler, WorkOptions, WorkSettings
@@ -268,3 +269,33 @@ class Consumer(ConsumerCalls):
     def topics(self) -> dict[str, list[PartitionReplicas]]:
         """Return all topics, with their partitions."""
         return self._wait(self._behind.topics)
+
+
+class OneThread:
+    """A lock against concurrent use, held during a call.
+
+    It is reentrant, because listeners may call the consumer.
+    """
+
+    __slots__ = ("_depth", "_lock", "_owner")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._owner != get_ident():
+            if not self._lock.acquire(blocking=False):
+                raise ConcurrentUseError(
+                    f"thread {self._owner} is using this consumer, and thread {get_ident()} tries "
+                    "to: give each thread its own consumer, or call wakeup() from outside"
+                )
+            self._owner = get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = 0
+            self._lock.release()

@@ -1,14 +1,10 @@
 """Fetch positions: committed offsets, resets, and validation after truncation (KIP-320)."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.consumer.fetching.offset_requests import (
-    list_offsets_request,
-    offset_for_leader_epoch_request,
-)
 from ottla.clients.consumer.fetching.partition_leaders import Leaders
 from ottla.clients.consumer.state.errors import LogTruncationError, NoOffsetForPartitionError
 from ottla.clients.consumer.state.reset_policy import ResetPolicy
@@ -25,13 +21,21 @@ from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, err
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.model.isolation_level import LATEST
-from ottla.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 VALIDATION_VERSION_MIN: Final = 3
 """Earlier versions of OffsetForLeaderEpoch are for brokers only."""
+_CONSUMER: Final = -1
+"""The replica id of a client that is no broker."""
 _log = logging.getLogger(__name__)
 _Failure = ApiError | UnreachableError | NoAnswerError
 
@@ -92,7 +98,7 @@ class PositionFinder:
             partitions = [p for p in partitions if p.phase is Phase.RESETTING]
             generations = {p.name: p.generation for p in partitions}
             times = {p.name: self._reset_time(p) for p in partitions}
-        request = list_offsets_request(
+        request = _list_offsets_request(
             {name: time_ms for name, time_ms in times.items() if time_ms is not None},
             {p.name: self._epoch_of(p.name) for p in partitions},
             is_committed_only=self._is_committed_only,
@@ -125,7 +131,7 @@ class PositionFinder:
             if connection.version_for(OffsetForLeaderEpochRequest) < VALIDATION_VERSION_MIN:
                 self._trust(partitions)
                 return
-            request = offset_for_leader_epoch_request(epochs, current)
+            request = _offset_for_leader_epoch_request(epochs, current)
             answer = await self._view.ask_broker(broker_id, request, OffsetForLeaderEpochResponse)
         except (ApiError, UnreachableError, NoAnswerError) as error:
             self._postpone(partitions, Phase.VALIDATING, error)
@@ -226,3 +232,56 @@ class PositionFinder:
 
 def _error(partition: AssignedPartition, number: int) -> ApiError:
     return ApiError(error_code(number), f"partition {partition.name}")
+
+
+def _list_offsets_request(
+    time_by_partition: Mapping[TopicPartition, int],
+    epoch_by_partition: Mapping[TopicPartition, int],
+    *,
+    is_committed_only: bool,
+    timeout_ms: int,
+) -> ListOffsetsRequest:
+    """Ask for the first offsets at or after these times, with the known leader epochs."""
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=int(is_committed_only),
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(
+                        partition_index=name.partition,
+                        current_leader_epoch=epoch_by_partition[name],
+                        timestamp=time_by_partition[name],
+                    )
+                    for name in names
+                ],
+            )
+            for topic, names in partitions_by_topic(time_by_partition).items()
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+
+def _offset_for_leader_epoch_request(
+    epoch_by_partition: Mapping[TopicPartition, int],
+    current_epoch_by_partition: Mapping[TopicPartition, int],
+) -> OffsetForLeaderEpochRequest:
+    """Ask for the end offsets of these epochs in the current leaders' logs."""
+    return OffsetForLeaderEpochRequest(
+        replica_id=_CONSUMER,
+        topics=[
+            OffsetForLeaderTopic(
+                topic=topic,
+                partitions=[
+                    OffsetForLeaderPartition(
+                        partition=name.partition,
+                        current_leader_epoch=current_epoch_by_partition[name],
+                        leader_epoch=epoch_by_partition[name],
+                    )
+                    for name in names
+                ],
+            )
+            for topic, names in partitions_by_topic(epoch_by_partition).items()
+        ],
+    )

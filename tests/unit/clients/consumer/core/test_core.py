@@ -4,7 +4,7 @@ import asyncio
 from queue import SimpleQueue
 from threading import Thread
 
-from ottla.clients.consumer.core.poll_notifier import PollNotifier
+from ottla.clients.consumer.core.core import PollNotifier
 
 LONG = 60.0
 ROUNDS = 50
