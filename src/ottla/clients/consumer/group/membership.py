@@ -93,7 +93,7 @@ class GroupMembership:
         self._changes = AssignmentChanges(state)
         self._watch = TopicWatch(self._requests, state, settings)
         self._tasks: list[asyncio.Task[None]] = []
-        """The task that sends requests, and after a join the one that watches the topics."""
+        """The task that sends requests, and after a join the watch of the topics."""
         self._leaving: asyncio.Task[None] | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -279,7 +279,7 @@ class GroupMembership:
             elif request is Request.HEARTBEAT:
                 await self._beat(generation)
             elif request is Request.LEAVE:
-                self._leave_silently(generation)
+                self._leave_for_silence(generation)
             else:
                 await pause(1000 * (request - loop.time()))
             self._wake()
@@ -463,7 +463,7 @@ class GroupMembership:
             except Exception as error:  # noqa: BLE001 - raised by raise_kept
                 self._changes.keep(error)
 
-    def _leave_silently(self, generation: Generation) -> None:
+    def _leave_for_silence(self, generation: Generation) -> None:
         _log.warning(
             "group %r: this consumer has not polled for %d ms, which is max.poll.interval.ms. It "
             "leaves, so that others go on with its partitions, and joins again with the next poll. "
