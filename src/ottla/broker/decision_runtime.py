@@ -81,8 +81,8 @@ class DecisionRuntime(Generic[M, R, E]):
     """Decides, and publishes what is committed. Belongs to one event loop.
 
     `publish` is called in the order of the decisions, and must not raise; it may return a future
-    that completes when the effect is published. `pause` waits, after an error, before a failed wait
-    is repeated, and returns False to give up. Without it, the next decision or caller repeats it.
+    that completes when the effect is published. After a failed wait for the log, `pause` delays the
+    next attempt, or returns False to give up. Without it, the next decision or caller tries again.
     """
 
     def __init__(
@@ -197,7 +197,8 @@ class DecisionRuntime(Generic[M, R, E]):
         except ApiError as error:
             self._fail_waiting(error)
             return self._pause is not None and await self._pause(error)
-        self._publish_one(self._uncommitted.popleft())
+        self._publish_one(self._uncommitted[0])
+        self._uncommitted.popleft()
         return True
 
     def _publish_one(self, decided: _Uncommitted[E]) -> None:
