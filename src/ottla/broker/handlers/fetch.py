@@ -11,15 +11,16 @@ A follower reads up to the log end, and its fetch offset is its progress. It wai
 while consumers wait for commits. Since version 11 consumers may read from followers, and are
 redirected to a follower in their rack (`preferred_replicas.py`). The responses of versions 0 to 3
 contain message sets, converted on a thread. Fetches of very many partitions run in time slices, so
-that other requests run in between (`large_fetches.py`).
+that other requests run in between (`fetch_loop.py`).
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Coroutine, Hashable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from ottla.broker.controller.metadata_log_server import MetadataFetch
+from ottla.broker.data.fetch_loop import counted_bytes, grouped_in_slices, read_all
 from ottla.broker.data.fetch_reader import BATCHES_SINCE, WHOLE_SINCE, FetchReader
 from ottla.broker.data.fetch_response import fail
 from ottla.broker.data.fetch_sessions import (
@@ -28,12 +29,6 @@ from ottla.broker.data.fetch_sessions import (
     FetchSessions,
     QuietMark,
     Read,
-)
-from ottla.broker.data.large_fetches import (
-    PARTITIONS_AT_ONCE,
-    counted_bytes,
-    grouped_in_turns,
-    read_in_turns,
 )
 from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX, OldFormats
 from ottla.broker.data.preferred_replicas import PreferredReplicas
@@ -115,7 +110,7 @@ class FetchHandler:
             self.meters.errors[ApiKey.FETCH, error.code] += 1
             return FetchResponse(error_code=error.code)
         failures = self._count(answer.reads, is_consumer=reader.follower is None)
-        topics = await grouped_in_turns(answer.reads, self.slices)
+        topics = await grouped_in_slices(answer.reads, self.slices)
         response = FetchResponse(session_id=answer.session_id, responses=topics)
         if version >= _LEADERS_SINCE:
             if failures:
@@ -194,7 +189,7 @@ class FetchHandler:
                 for place in sorted(place for name in listener.take() for place in places[name]):
                     bytes_before += sum(sizes_bytes[counted:place])
                     counted = place
-                    read = self._try_to_read(reads[place][0], bytes_before, reader)
+                    read = self._try_to_read(reader, reads[place][0], bytes_before)
                     sizes_bytes[place] = counted_bytes(read[1])
                     again.append(read)
                 if sum(sizes_bytes) >= reader.bytes_min or self._is_final(again, 0):
@@ -240,35 +235,24 @@ class FetchHandler:
         kept = self.partitions.find(partition.name)
         return kept is None or kept.is_behind(partition.wanted.fetch_offset)
 
-    async def _read_all(
+    def _read_all(
         self, wanted: Collection[FetchedPartition], reader: FetchReader
-    ) -> tuple[list[Read], int]:
-        if len(wanted) > PARTITIONS_AT_ONCE and reader.follower is None:
-            return await read_in_turns(
-                wanted,
-                lambda one, bytes_before: self._try_to_read(one, bytes_before, reader),
-                reader.bytes_min,
-                self.notifier,
-                self.slices,
-            )
-        size_bytes = 0
-        reads: list[Read] = []
-        follower = reader.follower
-        budget = self.slices.begin(steps_per_look=1)
-        remaining = iter(tuple(wanted))  # a copy: the partitions of a session may change meanwhile
-        while some := tuple(islice(remaining, PARTITIONS_AT_ONCE)):
-            for partition in some:
-                if follower is not None and self._is_quiet(partition, follower.broker_id):
-                    continue
-                read = self._try_to_read(partition, size_bytes, reader)
-                size_bytes += counted_bytes(read[1])
-                reads.append(read)
-            if len(some) == PARTITIONS_AT_ONCE:
-                await budget.yield_if_spent()
-        return reads, size_bytes
+    ) -> Coroutine[Any, Any, tuple[list[Read], int]]:
+        if reader.follower is None:
+            read = partial(self._try_to_read, reader)
+            return read_all(wanted, read, reader.bytes_min, self.slices, self.notifier)
+        changed = partial(self._read_unless_quiet, reader.follower.broker_id, reader)
+        return read_all(wanted, changed, reader.bytes_min, self.slices, None)
+
+    def _read_unless_quiet(
+        self, broker_id: int, reader: FetchReader, fetched: FetchedPartition, bytes_before: int
+    ) -> Read | None:
+        if self._is_quiet(fetched, broker_id):
+            return None
+        return self._try_to_read(reader, fetched, bytes_before)
 
     def _try_to_read(
-        self, fetched: FetchedPartition, bytes_before: int, reader: FetchReader
+        self, reader: FetchReader, fetched: FetchedPartition, bytes_before: int
     ) -> Read:
         try:
             bytes_left = max(reader.bytes_max - bytes_before, 0)

@@ -5,8 +5,8 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.broker.data.fetch_loop import PARTITIONS_AT_ONCE
 from ottla.broker.data.fetch_sessions import Answer, FetchedPartition, Read
-from ottla.broker.data.large_fetches import PARTITIONS_AT_ONCE
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext

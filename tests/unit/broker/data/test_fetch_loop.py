@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
+from ottla.broker.data.fetch_loop import PARTITIONS_AT_ONCE, grouped_in_slices, read_all
 from ottla.broker.data.fetch_response import grouped
 from ottla.broker.data.fetch_sessions import FetchedPartition, Read
-from ottla.broker.data.large_fetches import PARTITIONS_AT_ONCE, grouped_in_turns, read_in_turns
 from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
@@ -37,11 +37,11 @@ def missing(partition: FetchedPartition, _bytes_before: int) -> Read:
 def test_others_have_their_turn_between_partitions_that_are_not_there() -> None:
     async def story() -> None:
         clock = PassingClock()
-        work = read_in_turns(wanted(), missing, 1, Notifier(clock), TimeSlices(clock))
+        work = read_all(wanted(), missing, 1, TimeSlices(clock), Notifier(clock))
         (reads, size_bytes), turns = await turns_of_others(work)
         assert (len(reads), size_bytes) == (COUNT, 0)
         assert turns >= 5
-        topics, turns = await turns_of_others(grouped_in_turns(reads, TimeSlices(clock)))
+        topics, turns = await turns_of_others(grouped_in_slices(reads, TimeSlices(clock)))
         assert topics == grouped(reads)
         assert turns >= 5
 
@@ -67,7 +67,7 @@ class Written:
     async def read(self, bytes_min: int, size_by_index: dict[int, int]) -> tuple[list[Read], int]:
         """Begin to read, write so that these become the sizes, then return the reads."""
         reading = asyncio.ensure_future(
-            read_in_turns(self.partitions, self._read, bytes_min, self._notifier, self._slices)
+            read_all(self.partitions, self._read, bytes_min, self._slices, self._notifier)
         )
         await asyncio.sleep(0)
         self._sizes |= size_by_index
@@ -100,3 +100,17 @@ def test_nothing_is_read_again_where_there_is_enough() -> None:
     _, size_bytes = asyncio.run(written.read(5, {0: 10}))
     assert size_bytes == 5
     assert written.told == [0]
+
+
+def test_partitions_of_which_the_reader_has_the_result_are_left_out() -> None:
+    async def story(count: int) -> list[int]:
+        clock = PassingClock()
+
+        def odd(partition: FetchedPartition, bytes_before: int) -> Read | None:
+            return missing(partition, bytes_before) if partition.wanted.partition % 2 else None
+
+        reads, _ = await read_all(wanted()[:count], odd, 1, TimeSlices(clock), None)
+        return [partition.wanted.partition for partition, _ in reads]
+
+    for count in (10, COUNT):
+        assert asyncio.run(story(count)) == list(range(1, count, 2))
