@@ -26,7 +26,7 @@ def test_all_is_copied_once_by_librdkafka_whoever_dies(cluster: Cluster, watcher
 
 
 def test_all_is_copied_once_by_ottla_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
-    with copied(watcher, cluster, "Ottla", 2 * FEW_RECORDS) as copying:
+    with copied(watcher, cluster, "Ottla", RECORDS // 2) as copying:
         for happens in (
             copying.kill_copier,
             copying.wake_zombie,
