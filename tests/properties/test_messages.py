@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ottla.wire.codec import ODD_BYTES_MAX, read_if_short, read_in_slices, write_in_slices
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.reading import NO_LIMIT, decode
 from ottla.wire.schema import Message
-from ottla.wire.slices import ODD_BYTES_MAX, read_if_short, read_in_slices, write_in_slices
 from ottla.wire.writing import encode
 from tests.examples import examples
 from tests.message_strategies import all_versions, name_of, values_of

@@ -41,7 +41,7 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
-from ottla.simulation.stories import broker_program
+from ottla.simulation.world import cold_reads
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
 from ottla.simulation.world.zookeeper import SimulatedZooKeeper
@@ -112,7 +112,7 @@ class Speakers:
         routes: dict[int, Route] = {}
         slices = TimeSlices(clock)
         dispatch = Dispatch.of(routes, clock, meters, slices)
-        server = Server(dispatch, slices, ConnectionLimits(), clock, broker_program, None, network)
+        server = Server(dispatch, slices, ConnectionLimits(), clock, cold_reads, None, network)
         await server.bind(Listener(LISTENER, machine.name, PORT))
         speaker = _speaker(broker_id, machine, store, source, cluster, notifier, meters, slices)
         routes.update(Forwarding(cluster.controller).routes(speaker.here))

@@ -14,7 +14,7 @@ from ottla.broker.maintenance.log_scrubber import (
 )
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
-from ottla.simulation.stories import broker_program
+from ottla.simulation.world import cold_reads
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.damage import Damage
@@ -39,7 +39,7 @@ class World:
         self.partitions.add(self.partition)
         self.threads = ScrubThreads(self.clock)
         self.scrubber = LogScrubber(
-            self.partitions, broker_program, self.clock, self.threads, ScrubSettings(**settings)
+            self.partitions, cold_reads, self.clock, self.threads, ScrubSettings(**settings)
         )
 
     def flip(self, base_offset: int, byte: int) -> None:

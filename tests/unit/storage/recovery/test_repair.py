@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.simulation.stories import broker_program
+from ottla.simulation.world import cold_reads
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import SimulatedCrash
 from ottla.storage.log.log import PartitionLog
@@ -79,7 +79,7 @@ class Replicas:
     def scrub(self) -> None:
         for first in closed_segments(self.log):
             target = first
-            while damage := next_damage(self.disk, broker_program, target, lambda _: None):
+            while damage := next_damage(self.disk, cold_reads, target, lambda _: None):
                 assert fence_off(self.log, target, damage)
                 target = target.behind(damage)
 

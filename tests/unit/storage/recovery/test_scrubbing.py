@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.environment.disk import File
-from ottla.simulation.stories import broker_program
+from ottla.simulation.world import cold_reads
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.damage import Damage, DamageKind, damage_path, read_damage
 from ottla.storage.log.log import PartitionLog
@@ -47,7 +47,7 @@ def scrubbed(log: PartitionLog) -> list[Damage]:
     found = []
     for first in closed_segments(log):
         target = first
-        while (damage := next_damage(log.files.disk, broker_program, target, lambda _: None)) and (
+        while (damage := next_damage(log.files.disk, cold_reads, target, lambda _: None)) and (
             fence_off(log, target, damage)
         ):
             found.append(damage)
@@ -122,7 +122,7 @@ def test_what_changes_meanwhile_is_left_alone() -> None:
     log = folder.log
     folder.disk.flip_bit(name(3), 70, 0)
     target = list(closed_segments(log))[1]
-    damage = next_damage(folder.disk, broker_program, target, lambda _: None)
+    damage = next_damage(folder.disk, cold_reads, target, lambda _: None)
     assert damage is not None
     log.truncate_to(8)
     assert not fence_off(log, target, damage)
@@ -130,7 +130,7 @@ def test_what_changes_meanwhile_is_left_alone() -> None:
     log.delete_segments(2, NOW_MS)
     assert not fence_off(log, target, damage)
     with pytest.raises(FileNotFoundError):
-        next_damage(folder.disk, broker_program, target, lambda _: None)
+        next_damage(folder.disk, cold_reads, target, lambda _: None)
 
 
 def test_a_read_that_meets_damage_makes_a_segment_suspect() -> None:
