@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.clients.errors import (
         ClientClosedError,
         ForkedClientError,
-        NoAnswerError,
+        NoResponseError,
         UnreachableError,
     )
     from ottla.clients.producer.batching.record_encoding import ProducerRecord
@@ -90,8 +90,8 @@ __all__ = [
     "InvalidClientSettingError",
     "ItemsFailedError",
     "LogTruncationError",
-    "NoAnswerError",
     "NoOffsetForPartitionError",
+    "NoResponseError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
@@ -143,7 +143,7 @@ _MODULE_BY_NAME: Final = {
     "InvalidClientSettingError": "ottla.clients.config.setting_table",
     "ItemsFailedError": "ottla.clients.admin.per_item_results",
     "LogTruncationError": "ottla.clients.consumer.state.errors",
-    "NoAnswerError": "ottla.clients.errors",
+    "NoResponseError": "ottla.clients.errors",
     "NoOffsetForPartitionError": "ottla.clients.consumer.state.errors",
     "OffsetAndMetadata": "ottla.clients.consumer.state.offsets",
     "OffsetAndTimestamp": "ottla.clients.consumer.core.sync_calls",

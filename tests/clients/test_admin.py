@@ -17,7 +17,7 @@ from ottla import Admin, ApiError, ErrorCode, ItemsFailedError, OffsetSpec, Topi
 from ottla.clients.admin import async_admin
 from ottla.clients.admin.admin import Face
 from ottla.clients.config.setting_table import InvalidClientSettingError
-from ottla.clients.errors import ClientClosedError, NoAnswerError, UnreachableError
+from ottla.clients.errors import ClientClosedError, NoResponseError, UnreachableError
 from ottla.testing import Broker
 
 NOWHERE = "127.0.0.1:1"
@@ -166,9 +166,9 @@ def test_a_broker_that_takes_calls_and_says_nothing_is_not_waited_for() -> None:
             bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}", default_api_timeout_ms=200
         ) as admin,
     ):
-        with pytest.raises(NoAnswerError, match=r"not over within 0\.2 s"):
+        with pytest.raises(NoResponseError, match=r"not over within 0\.2 s"):
             admin.topics.list()
-        with pytest.raises(NoAnswerError, match=r"not over within 0\.2 s"):
+        with pytest.raises(NoResponseError, match=r"not over within 0\.2 s"):
             admin.topics.create("letters")
 
 

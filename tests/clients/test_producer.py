@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.state.errors import (
@@ -505,7 +505,7 @@ def test_a_topic_that_cannot_be_found_is_told_after_max_block_ms(servers: str) -
         Producer(
             bootstrap_servers=servers, max_block_ms=300, allow_auto_create_topics=False
         ) as producer,
-        pytest.raises(NoAnswerError, match=r"'nowhere' was not found within max\.block\.ms, 300"),
+        pytest.raises(NoResponseError, match=r"'nowhere' was not found within max\.block\.ms, 300"),
     ):
         producer.send("nowhere", b"value")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.clients.errors import ClientClosedError, NoAnswerError
+from ottla.clients.errors import ClientClosedError, NoResponseError
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transactions.transaction_errors import (
@@ -466,7 +466,7 @@ def test_a_commit_whose_time_is_up_is_called_again_and_nothing_else_is(
         producer.begin_transaction()
         producer.send(topic, b"once").result()
         broker.stop()
-        with pytest.raises(NoAnswerError, match="call it again"):
+        with pytest.raises(NoResponseError, match="call it again"):
             producer.commit_transaction()
         for call in (producer.abort_transaction, producer.begin_transaction):
             with pytest.raises(TransactionStateError, match="commit_transaction is not finished"):
@@ -487,7 +487,7 @@ def _repeat(call: Any) -> None:
     for _ in range(200):
         try:
             call()
-        except NoAnswerError:
+        except NoResponseError:
             continue
         return
     pytest.fail("it is never in time")

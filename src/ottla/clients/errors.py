@@ -3,13 +3,13 @@
 from typing import Final
 
 from ottla.model.error_code import ErrorCode
-from ottla.rpc.errors import NoAnswerError, UnreachableError, check, error_code, only
+from ottla.rpc.errors import NoResponseError, UnreachableError, check, error_code, only
 
 __all__ = [
     "RETRIABLE",
     "ClientClosedError",
     "ForkedClientError",
-    "NoAnswerError",
+    "NoResponseError",
     "UnreachableError",
     "check",
     "error_code",

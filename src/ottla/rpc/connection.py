@@ -18,7 +18,7 @@ from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.rpc.buffer_pool import BufferPool
-from ottla.rpc.errors import NoAnswerError, UnreachableError, check
+from ottla.rpc.errors import NoResponseError, UnreachableError, check
 from ottla.rpc.metrics import NetworkCounts
 from ottla.rpc.stream import FrameStream
 from ottla.wire.api_key import ApiKey
@@ -195,7 +195,7 @@ class Connection:
     ) -> R:
         """Send a request and return its response, of the type `answer`.
 
-        Waits first while the broker throttles. NoAnswerError after the timeout; if nothing was
+        Waits first while the broker throttles. NoResponseError after the timeout; if nothing was
         received from the broker since the request, the connection is closed as well.
         """
         version = self.version_for(type(request), version_max)
@@ -246,7 +246,7 @@ class Connection:
     ) -> None:
         """Send a request without a response (Produce with acks 0), until the kernel has all of it.
 
-        NoAnswerError after the timeout; the connection is closed as well.
+        NoResponseError after the timeout; the connection is closed as well.
         """
         version = self.version_for(type(request), version_max)
         try:
@@ -259,7 +259,7 @@ class Connection:
             reason = f"{self.address} did not take a request within {timeout_ms / 1000:g} s"
             if self.stream is not None:
                 self.stream.close(UnreachableError(reason))
-            raise NoAnswerError(reason) from None
+            raise NoResponseError(reason) from None
         finally:
             self.used_at = self._loop.time()
         if not is_sent:
@@ -321,7 +321,7 @@ class Connection:
             reason = f"{self.address} did not answer {name} within {timeout_ms / 1000:g} s"
             if self.heard_at < sent_at and self.stream is not None:
                 self.stream.close(UnreachableError(reason))
-            raise NoAnswerError(reason) from None
+            raise NoResponseError(reason) from None
         finally:
             self.used_at = self._loop.time()
             self.pending.pop(correlation_id, None)

@@ -14,7 +14,7 @@ class UnreachableError(ConnectionError):
     """A broker is unreachable, is not a Kafka broker, or has closed; a retry may help."""
 
 
-class NoAnswerError(TimeoutError):
+class NoResponseError(TimeoutError):
     """A timeout; the operation may have been executed."""
 
 

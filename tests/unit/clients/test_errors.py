@@ -18,7 +18,7 @@ from ottla.clients.consumer.state.errors import (
     OffsetOutOfRangeError,
 )
 from ottla.clients.consumer.workers.errors import HandlerError, StuckHandlerError
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoResponseError, UnreachableError
 from ottla.clients.producer.state.errors import RecordTooLargeError
 from ottla.clients.producer.transactions.transaction_errors import abortable, fatal
 from ottla.model.api_error import ApiError
@@ -42,7 +42,7 @@ ERRORS = [
     DeserializationError(NAME, 7, "no JSON", 8),
     HandlerError(NAME, 7, "it failed"),
     StuckHandlerError("they hang", [(NAME, 7)]),
-    NoAnswerError("none"),
+    NoResponseError("none"),
     UnreachableError("away"),
     RecordTooLargeError("large"),
 ]

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from ottla.clients.cluster.connections import connect
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoResponseError, UnreachableError
 from ottla.concurrency.sleep import pause
 from ottla.model.address import Address
 from ottla.model.api_error import ApiError
@@ -221,7 +221,7 @@ def test_a_request_that_is_not_answered_fails_alone_if_others_are() -> None:
         await asyncio.sleep(0)  # it is sent first
         while not unanswered.done():
             assert (await ask_groups(connection, TIMEOUT_MS)).groups[0].group_id == "heard"
-        with pytest.raises(NoAnswerError, match="did not answer ListGroups within"):
+        with pytest.raises(NoResponseError, match="did not answer ListGroups within"):
             await unanswered
         assert (await ask_groups(connection, TIMEOUT_MS)).groups[0].group_id == "heard"
         connection.close()
@@ -237,7 +237,7 @@ def test_a_broker_that_is_silent_for_too_long_is_taken_for_gone() -> None:
     async def work(address: Address) -> None:
         connection = await opened(address)
         waiting = asyncio.ensure_future(ask_groups(connection, TIMEOUT_MS))
-        with pytest.raises(NoAnswerError, match="did not answer ListGroups within"):
+        with pytest.raises(NoResponseError, match="did not answer ListGroups within"):
             await ask_groups(connection, 20)
         assert not connection.is_open
         with pytest.raises(UnreachableError, match="did not answer ListGroups"):
@@ -392,7 +392,7 @@ def test_a_request_without_answer_fails_if_the_connection_ends_before_it_has_lef
 
 def test_a_broker_that_does_not_take_a_request_is_taken_for_gone() -> None:
     async def work(connection: Connection, _is_told: asyncio.Event) -> None:
-        with pytest.raises(NoAnswerError, match="did not take"):
+        with pytest.raises(NoResponseError, match="did not take"):
             await connection.tell(many_records(), timeout_ms=20)
         assert not connection.is_open
 

@@ -18,7 +18,7 @@ from ottla.clients.admin.per_item_results import (
     outcome_of,
 )
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
+from ottla.clients.errors import NoResponseError, UnreachableError, check, only
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, partitions_by_topic
@@ -206,7 +206,7 @@ class GroupAdmin:
         async def asked(group_id: str) -> V | ApiError:
             try:
                 return await ask(group_id)
-            except (ApiError, UnreachableError, NoAnswerError) as error:
+            except (ApiError, UnreachableError, NoResponseError) as error:
                 return as_api_error(error)
 
         async def ask_all(waiting: Sequence[str]) -> dict[str, V | ApiError]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from typing import Any, Final, Generic, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, error_code
+from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError, error_code
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -97,19 +97,19 @@ async def in_time(
         failed.clear()
         try:
             return await attempt()
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             failed.append(error)
             raise
 
     try:
         async with asyncio.timeout(seconds):
             return await view.retried(noted, final=final, timeout_ms=timeout_ms)
-    except NoAnswerError:
+    except NoResponseError:
         raise
     except TimeoutError:
         for error in failed:  # before the pause that was too long
             raise error from None
-        raise NoAnswerError(f"the call was not over within {seconds:g} s") from None
+        raise NoResponseError(f"the call was not over within {seconds:g} s") from None
 
 
 async def for_each(
@@ -142,7 +142,7 @@ async def for_each(
         return {}
     try:
         await in_time(view, attempt, timeout_ms=timeout_ms)
-    except (ApiError, UnreachableError, NoAnswerError) as error:
+    except (ApiError, UnreachableError, NoResponseError) as error:
         if not outcomes.done and not outcomes.failed and not any(outcomes.waiting.values()):
             raise
         outcomes.give_up(as_api_error(error))
@@ -158,7 +158,7 @@ async def ask_each(
     async def asked(broker_id: int, items: list[K]) -> Mapping[K, V | ApiError]:
         try:
             return await ask(broker_id, items)
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             return dict.fromkeys(items, as_api_error(error))
 
     answers = await asyncio.gather(*(asked(*row) for row in items_by_broker.items()))
@@ -196,7 +196,7 @@ def as_api_error(error: ApiError | OSError) -> ApiError:
     """Convert a network failure to an ApiError, with the code that Kafka's clients use."""
     if isinstance(error, ApiError):
         return error
-    is_late = isinstance(error, NoAnswerError)
+    is_late = isinstance(error, NoResponseError)
     code = ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NETWORK_EXCEPTION
     return ApiError(code, str(error))
 

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from ottla.clients.cluster.cluster_metadata import KnownCluster
 from ottla.clients.cluster.connections import Connections, connect
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check, only
+from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError, check, only
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.environment.randomness import Randomness
@@ -224,7 +224,7 @@ class ClusterView:
                 is_over = loop.time() + backoff_ms / 1000 >= deadline
                 if is_over or error.code in final or error.code not in RETRIABLE:
                     raise
-            except (UnreachableError, NoAnswerError):
+            except (UnreachableError, NoResponseError):
                 is_over = loop.time() + backoff_ms / 1000 >= deadline
                 if is_over or self._answered_at is None or self._connections.is_closed:
                     raise
@@ -343,7 +343,7 @@ class ClusterView:
                 return await connection.ask(
                     request, answer, timeout_ms=limit_ms, version_max=version_max
                 )
-            except (UnreachableError, NoAnswerError) as error:
+            except (UnreachableError, NoResponseError) as error:
                 failure = error
         raise failure
 
@@ -384,7 +384,7 @@ class ClusterView:
         limit_ms = self.settings.request_timeout_ms
         try:
             return await connection.ask(request, answer, timeout_ms=limit_ms)
-        except (UnreachableError, NoAnswerError):
+        except (UnreachableError, NoResponseError):
             self.controller_id = -1
             raise
 
@@ -417,7 +417,7 @@ class ClusterView:
             return await connection.ask(
                 request, answer, timeout_ms=limit_ms, version_max=version_max
             )
-        except (UnreachableError, NoAnswerError):
+        except (UnreachableError, NoResponseError):
             self.forget_coordinator(key, key_type)
             raise
 
@@ -494,7 +494,7 @@ async def keep_fresh(
         if left_ms > 0:
             await pause(left_ms)
             continue
-        with suppress(ApiError, UnreachableError, NoAnswerError):
+        with suppress(ApiError, UnreachableError, NoResponseError):
             found = await view.refresh(wanted)
             if take is not None:
                 take(found)

@@ -96,8 +96,8 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
     ) -> Delivery:
         """Queue a record, and return its delivery, which can be awaited.
 
-        RecordTooLargeError for a record that fits into no request; BufferFullError or NoAnswerError
-        if there was no room, or no such topic, within max.block.ms.
+        RecordTooLargeError for a record that fits into no request; BufferFullError or
+        NoResponseError if there was no room, or no such topic, within max.block.ms.
         """
         core = self._made or self._core
         arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
@@ -115,7 +115,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         return delivery
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when every record sent before is delivered or has failed; NoAnswerError if not."""
+        """Return when all records sent before are delivered or have failed, or NoResponseError."""
         await self._core.flush(timeout)
 
     async def partitions_for(self, topic: str) -> list[int]:

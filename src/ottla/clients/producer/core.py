@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import RETRIABLE, NoAnswerError, error_code
+from ottla.clients.errors import RETRIABLE, NoResponseError, error_code
 from ottla.clients.producer.batching.accumulator import Accumulator, Batch, Delivery, OnDelivery
 from ottla.clients.producer.sending.sender import Sender
 from ottla.clients.producer.state.errors import BufferFullError, ProducerClosedError
@@ -140,7 +140,7 @@ class ProducerCore:
             async with asyncio.timeout(timeout):
                 await self.sender.flush()
         except TimeoutError:
-            raise NoAnswerError(
+            raise NoResponseError(
                 f"{self.sender.record_count()} records are not confirmed after {timeout:g} s"
             ) from None
 
@@ -150,7 +150,7 @@ class ProducerCore:
             return
         self._is_closed = True
         self.accumulator.failure = ProducerClosedError(CLOSED)
-        with suppress(NoAnswerError):
+        with suppress(NoResponseError):
             if self.transactions is not None:
                 await self.transactions.leave(timeout)
             await self.flush(timeout)
@@ -256,7 +256,7 @@ class ProducerCore:
                     f"{self.accumulator.used_bytes} of buffer.memory, "
                     f"{self.settings.buffer_memory}, are taken by records that are not confirmed"
                 ) from None
-            raise NoAnswerError(
+            raise NoResponseError(
                 f"topic {topic!r} was not found within max.block.ms, {limit_ms}: {self._why}"
             ) from None
 

@@ -66,8 +66,8 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
     ) -> Delivery:
         """Queue a record, and return its delivery.
 
-        RecordTooLargeError for a record that fits into no request; BufferFullError or NoAnswerError
-        if there was no room, or no such topic, within max.block.ms.
+        RecordTooLargeError for a record that fits into no request; BufferFullError or
+        NoResponseError if there was no room, or no such topic, within max.block.ms.
         """
         if self._is_plain:
             try:
@@ -88,7 +88,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         return self._thread.run(self._core.append(*arguments))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when every record sent before is delivered or has failed; NoAnswerError if not."""
+        """Return when all records sent before are delivered or have failed, or NoResponseError."""
         self._thread.run(self._core.flush(timeout))
 
     def partitions_for(self, topic: str) -> list[int]:

@@ -73,8 +73,8 @@ class AsyncTransactionCalls(ABC):
     async def commit_transaction(self) -> None:
         """Send all pending records, and commit.
 
-        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: the
-        result is unknown, call this again. Any other error: close the producer.
+        TransactionAbortableError: nothing is committed, call abort_transaction. NoResponseError:
+        the result is unknown, call this again. Any other error: close the producer.
         """
         await self._core.transactional().commit()
 
@@ -154,8 +154,8 @@ class TransactionCalls:
     def commit_transaction(self) -> None:
         """Send all pending records, and commit.
 
-        TransactionAbortableError: nothing is committed, call abort_transaction. NoAnswerError: the
-        result is unknown, call this again. Any other error: close the producer.
+        TransactionAbortableError: nothing is committed, call abort_transaction. NoResponseError:
+        the result is unknown, call this again. Any other error: close the producer.
         """
         transactions = self._core.transactional()
         self._commit(transactions, transactions.commit())

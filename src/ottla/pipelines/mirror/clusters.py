@@ -5,7 +5,7 @@ from time import monotonic
 from typing import Final, Self
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoResponseError, UnreachableError
 from ottla.concurrency.sleep import pause
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.mirror.offset_syncs import MirroredTopic, ident_of
@@ -56,7 +56,7 @@ class Clusters:
     async def _is_met(view: ClusterView, until: float) -> bool:
         try:
             await view.refresh([])
-        except (UnreachableError, NoAnswerError):
+        except (UnreachableError, NoResponseError):
             if monotonic() >= until:
                 raise
             return False

@@ -281,7 +281,7 @@ def _own_words(error: Exception) -> str:
     Spark fails on a busy machine: it gives the Python process that plans a query ten seconds to
     start, and has no setting for that.
     """
-    marks = ("MirrorError: ", "ApiError: ", "UnreachableError: ", "NoAnswerError: ")
+    marks = ("MirrorError: ", "ApiError: ", "UnreachableError: ", "NoResponseError: ")
     for line in reversed(str(error).splitlines()):
         for mark in marks:
             if mark in line:

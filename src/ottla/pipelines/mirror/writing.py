@@ -8,7 +8,7 @@ from time import time
 from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError, check, only
+from ottla.clients.errors import NoResponseError, check, only
 from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
 from ottla.clients.producer.transactions.transaction_requests import (
     ADDING_BY_WRITING,
@@ -160,7 +160,7 @@ class TargetTransaction:
                 answer = await oldest
         except TimeoutError:
             outbox.connection.close()
-            raise NoAnswerError(f"a batch for {outbox.name} was not answered in time") from None
+            raise NoResponseError(f"a batch for {outbox.name} was not answered in time") from None
         self._take(outbox, answer)
 
     def _take(self, outbox: _Outbox, answer: ProduceResponse) -> None:
@@ -178,7 +178,7 @@ def _taker(answer: "asyncio.Future[ProduceResponse]") -> TakeAnswer:
         if isinstance(message, ProduceResponse):
             answer.set_result(message)
         else:
-            answer.set_exception(error or NoAnswerError("the broker did not answer"))
+            answer.set_exception(error or NoResponseError("the broker did not answer"))
             answer.exception()  # retrieved, because the waiting task may be gone
 
     return take

@@ -13,7 +13,7 @@ from ottla.clients.admin.admin_transactions import (
 )
 from ottla.clients.admin.per_item_results import ItemsFailedError
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
 from ottla.clients.producer.transactions.transaction_errors import ProducerFencedError
@@ -249,7 +249,7 @@ class Deciding:
             async with asyncio.timeout(self._limit_seconds):
                 await coordinator.until_answered(ask)
         except TimeoutError:
-            raise NoAnswerError(
+            raise NoResponseError(
                 f"the transaction {transaction.transactional_id} could not be ended within "
                 f"max.block.ms; last: {coordinator.last_failure}"
             ) from None

@@ -15,7 +15,7 @@ from ottla.clients.admin.admin_offsets import OffsetAdmin
 from ottla.clients.admin.per_item_results import in_time
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
-from ottla.clients.errors import NoAnswerError, UnreachableError, error_code
+from ottla.clients.errors import NoResponseError, UnreachableError, error_code
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
@@ -141,7 +141,7 @@ class SourceCluster:
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
         try:
             return self.thread.run(call())
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             raise SourceReadError(f"{what}: {self._servers} cannot tell: {error}") from error
 
 

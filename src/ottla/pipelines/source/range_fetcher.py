@@ -18,7 +18,7 @@ from ottla.clients.admin.admin_offsets import OffsetAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches, end_of_batches
 from ottla.clients.consumer.state.subscription import NO_REPLICA
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError
+from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
@@ -117,9 +117,9 @@ class RangeFetches:
                 if (fetched := await self._ask()) is not None:
                     return fetched
                 why = "the leader has nothing there"
-            except (ApiError, UnreachableError, NoAnswerError) as error:
+            except (ApiError, UnreachableError, NoResponseError) as error:
                 why = str(error)
-                with suppress(ApiError, UnreachableError, NoAnswerError):
+                with suppress(ApiError, UnreachableError, NoResponseError):
                     await self._look_again(error)
             if loop.time() > deadline:
                 raise SourceReadError(

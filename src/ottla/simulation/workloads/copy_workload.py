@@ -14,7 +14,7 @@ from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.async_consumer import AsyncConsumer
 from ottla.clients.consumer.state.subscription import Position
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -127,7 +127,7 @@ class CopyWorkload:
     ) -> dict[TopicPartition, int]:
         """Copy the next records with their offsets, in one transaction; return the offsets."""
         if client.needs_init:
-            raise NoAnswerError("what was asked for may still come")
+            raise NoResponseError("what was asked for may still come")
         if not self._workload.is_eager:
             await self._workload.rest(stream)
         records = await consumer.poll(timeout=POLL_SECONDS)

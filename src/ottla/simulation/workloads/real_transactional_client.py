@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.clients.producer.transactions.transaction_errors import (
@@ -122,7 +122,7 @@ class ProducingClient:
 
     async def _begun(self) -> AsyncProducer:
         if self._producer is None:
-            raise NoAnswerError("there is no producer any more")
+            raise NoResponseError("there is no producer any more")
         if not self._is_begun:
             await self._producer.begin_transaction()
             self._is_begun = True
@@ -138,7 +138,7 @@ class ProducingClient:
         try:
             yield
         except TransactionAbortedError as error:
-            raise NoAnswerError(str(error)) from error
+            raise NoResponseError(str(error)) from error
         except FatalTransactionError:
             self.close()
             raise

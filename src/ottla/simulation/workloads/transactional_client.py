@@ -19,7 +19,7 @@ from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError, UnreachableError, check, only
+from ottla.clients.errors import NoResponseError, UnreachableError, check, only
 from ottla.concurrency.sleep import pause
 from ottla.environment.clock import Clock
 from ottla.model.address import Address
@@ -320,7 +320,7 @@ class TransactionalClient:
                 return await attempt()
             except (ApiError, OSError) as error:
                 self._coordinators.clear()
-                if isinstance(error, NoAnswerError):
+                if isinstance(error, NoResponseError):
                     self._views.append(self._open_view())
                 raise
 
@@ -383,5 +383,5 @@ class TransactionalClient:
         address = known.address_of(broker_id)
         if address is not None:  # else the first attempt had no broker either
             async with self._open_view([address]) as view:
-                with suppress(ApiError, UnreachableError, NoAnswerError):
+                with suppress(ApiError, UnreachableError, NoResponseError):
                     await view.ask_any(request, answer, version_max=version_max)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoResponseError, UnreachableError
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -198,7 +198,7 @@ def test_g2_an_acknowledged_commit_is_not_there_at_all() -> None:
 @pytest.mark.parametrize(
     ("error", "once", "in_the_end"),
     [
-        (NoAnswerError(), Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (NoResponseError(), Outcome.UNKNOWN, Outcome.UNKNOWN),
         (UnreachableError(), Outcome.UNKNOWN, Outcome.UNKNOWN),
         (ApiError(ErrorCode.REQUEST_TIMED_OUT), Outcome.UNKNOWN, Outcome.UNKNOWN),
         (ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), Outcome.UNKNOWN, Outcome.UNKNOWN),

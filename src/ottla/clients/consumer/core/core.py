@@ -23,7 +23,7 @@ from ottla.clients.consumer.state.offsets import OffsetAndMetadata, offset_of, t
 from ottla.clients.consumer.state.reset_policy import parse_reset_policy
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import SubscriptionState
-from ottla.clients.errors import ClientClosedError, NoAnswerError
+from ottla.clients.errors import ClientClosedError, NoResponseError
 from ottla.clients.records.interceptors import Interceptors
 from ottla.clients.records.serializers import bind_deserializer
 from ottla.environment.clock import Clock
@@ -223,7 +223,7 @@ class ConsumerCore:
             return any(partition.must_tell for partition in self.state.assigned.values())
 
     async def until(self, find: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Wait for a result of `find`; raises a partition's error, or NoAnswerError."""
+        """Wait for a result of `find`; raises a partition's error, or NoResponseError."""
         self.start()
         assert self._loop is not None
         seconds = self.view.settings.timeout_ms / 1000 if timeout is None else timeout
@@ -232,7 +232,7 @@ class ConsumerCore:
             self._check_wakeup()
             self._raise_failure()
             if not await self._notifier.wait(deadline):
-                raise NoAnswerError(f"{what}: nothing within {seconds:g} s")
+                raise NoResponseError(f"{what}: nothing within {seconds:g} s")
         return found
 
     def _raise_failure(self) -> None:

@@ -15,7 +15,7 @@ from ottla.clients.consumer.state.subscription import (
     Position,
     SubscriptionState,
 )
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, error_code
+from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError, error_code
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
@@ -87,7 +87,7 @@ class Leaders:
         topics = sorted({name.topic for name in names})
         try:
             found = await self._view.refresh(topics, allow_auto_creation=self._allow_auto_creation)
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             _log.warning("metadata cannot be had: %s", error)
             self._back_off(now)
             return

@@ -17,7 +17,7 @@ from ottla.clients.consumer.state.subscription import (
     Position,
     SubscriptionState,
 )
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, error_code
+from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError, error_code
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -46,7 +46,7 @@ VALIDATION_VERSION_MIN: Final = 3
 _CONSUMER: Final = -1
 """The replica id of a client that is no broker."""
 _log = logging.getLogger(__name__)
-_Failure = ApiError | UnreachableError | NoAnswerError
+_Failure = ApiError | UnreachableError | NoResponseError
 
 
 class PositionFinder:
@@ -81,7 +81,7 @@ class PositionFinder:
         if self.group is not None:
             try:
                 committed = await self.group.committed(names)
-            except (ApiError, UnreachableError, NoAnswerError) as error:
+            except (ApiError, UnreachableError, NoResponseError) as error:
                 self._postpone(partitions, Phase.UNPLACED, error)
                 return
             self._state.place_committed(
@@ -108,7 +108,7 @@ class PositionFinder:
             return
         try:
             answer = await self._view.ask_broker(broker_id, request, ListOffsetsResponse)
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             self._postpone(partitions, Phase.RESETTING, error)
             return
         rows = [(topic.name, row) for topic in answer.topics for row in topic.partitions]
@@ -133,7 +133,7 @@ class PositionFinder:
                 return
             request = _offset_for_leader_epoch_request(epochs, current)
             answer = await self._view.ask_broker(broker_id, request, OffsetForLeaderEpochResponse)
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             self._postpone(partitions, Phase.VALIDATING, error)
             return
         rows = [(topic.topic, row) for topic in answer.topics for row in topic.partitions]

@@ -27,7 +27,7 @@ from ottla.clients.consumer.state.subscription import (
     Phase,
     SubscriptionState,
 )
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoResponseError, UnreachableError
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.rpc.connection import Connection
@@ -252,7 +252,7 @@ class Prefetcher:
                 + self._settings.fetch_max_wait_ms,
                 version_max=version,
             )
-        except (ApiError, UnreachableError, NoAnswerError) as error:
+        except (ApiError, UnreachableError, NoResponseError) as error:
             _log.info("broker %s cannot be fetched from: %s", broker_id, error)
             session.reset()
             pause_s = self._view.settings.retry_backoff_ms / 1000

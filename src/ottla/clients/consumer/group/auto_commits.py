@@ -9,7 +9,7 @@ from typing import Final
 from ottla.clients.consumer.state.offsets import OffsetAndMetadata, to_commit
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import SubscriptionState
-from ottla.clients.errors import NoAnswerError, UnreachableError
+from ottla.clients.errors import NoResponseError, UnreachableError
 from ottla.clients.threads.loop_thread import call_in_caller, create_background_task
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -20,7 +20,7 @@ COMMITS_MAX: Final = 1_000
 """The limit of unfinished background commits; each is small, but the queue must be bounded."""
 COMMIT_AGAIN_SECONDS: Final = 3600
 """After this time unchanged offsets are committed again, before offsets.retention expires them."""
-COMMIT_FAILURES: Final = (ApiError, UnreachableError, NoAnswerError)
+COMMIT_FAILURES: Final = (ApiError, UnreachableError, NoResponseError)
 _log = getLogger(__name__)
 
 
@@ -40,7 +40,7 @@ class BackgroundCommits:
     def start(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
         """Start a commit. `tell` calls the callback; without a callback a failure is logged."""
         if len(self._running) >= COMMITS_MAX:
-            error = NoAnswerError(f"{COMMITS_MAX} commits have not been answered yet")
+            error = NoResponseError(f"{COMMITS_MAX} commits have not been answered yet")
             self._finish(offsets, on_commit, error)
             return
         task = create_background_task(self._run(offsets, on_commit))

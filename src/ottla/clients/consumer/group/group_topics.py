@@ -10,7 +10,7 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.group.group_requests import GroupRequests
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import Choice, SubscriptionState
-from ottla.clients.errors import NoAnswerError, UnreachableError, check
+from ottla.clients.errors import NoResponseError, UnreachableError, check
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -136,7 +136,7 @@ class TopicWatch:
             await pause(self._interval_ms())
             try:
                 reason = await self._look()
-            except (ApiError, UnreachableError, NoAnswerError):
+            except (ApiError, UnreachableError, NoResponseError):
                 continue  # the fetcher reports the same error to the application
             if reason is not None:
                 return reason

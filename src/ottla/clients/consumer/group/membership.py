@@ -42,7 +42,7 @@ from ottla.clients.consumer.group.offset_commits import OffsetCommits
 from ottla.clients.consumer.state.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.clients.consumer.state.settings import ConsumerSettings
 from ottla.clients.consumer.state.subscription import SubscriptionState
-from ottla.clients.errors import ClientClosedError, NoAnswerError, UnreachableError
+from ottla.clients.errors import ClientClosedError, NoResponseError, UnreachableError
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
@@ -54,7 +54,7 @@ LEAVE_MS_MAX: Final = 5_000
 """The limit of the last commit and LeaveGroup where no deadline is given."""
 MEMBER_ID_SECONDS_MAX: Final = 1.0
 """How long a cancelled first JoinGroup waits for its member id, which LeaveGroup needs."""
-_NETWORK: Final = (UnreachableError, NoAnswerError)
+_NETWORK: Final = (UnreachableError, NoResponseError)
 _log = getLogger(__name__)
 
 

@@ -10,7 +10,7 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.group.group_requests import GroupRequests
 from ottla.clients.consumer.group.membership_machine import Generation
 from ottla.clients.consumer.state.offsets import OffsetAndMetadata
-from ottla.clients.errors import NoAnswerError, check, only
+from ottla.clients.errors import NoResponseError, check, only
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, numbers_by_topic, partitions_by_topic
@@ -85,7 +85,7 @@ class OffsetCommits:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._turn.acquire()
         except TimeoutError:
-            raise NoAnswerError("an earlier commit has not been answered yet") from None
+            raise NoResponseError("an earlier commit has not been answered yet") from None
 
     def _check(self, number: int, detail: str = "") -> None:
         try:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.batching.accumulator import NEVER_MS
 from ottla.clients.producer.batching.ready_batch import ReadyBatch
 from ottla.rpc.connection import Connection
@@ -71,7 +71,7 @@ class InFlightRequests:
         return next_ms
 
     def _end_late(self, flight: InFlightRequest) -> None:
-        flight.failure = NoAnswerError(
+        flight.failure = NoResponseError(
             f"{flight.connection.address} did not answer Produce within "
             f"{self._timeout_ms / 1000:g} s"
         )

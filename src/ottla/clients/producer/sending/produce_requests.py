@@ -6,7 +6,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.batching.ready_batch import ReadyBatch
 from ottla.clients.producer.state.producer_identity import Identity
 from ottla.model.address import Address
@@ -81,7 +81,7 @@ class ProduceCalls:
             answer = await connection.ask(
                 request, ProduceResponse, timeout_ms=timeout_ms, version_max=version_max
             )
-        except NoAnswerError:
+        except NoResponseError:
             connection.close()
             raise
         return self._outcomes(request, answer)

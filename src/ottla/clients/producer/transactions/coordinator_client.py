@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.errors import RETRIABLE, NoAnswerError, UnreachableError, check
+from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError, check
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -82,7 +82,7 @@ class TransactionCoordinator:
                 self.last_failure = error
                 if error.code in _MOVED:
                     forget()
-            except (UnreachableError, NoAnswerError) as error:
+            except (UnreachableError, NoResponseError) as error:
                 self.last_failure = error
                 forget()
             await pause(backoff_ms)

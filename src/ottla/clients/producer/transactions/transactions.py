@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn, Protocol, TypeVar
 
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
 from ottla.clients.producer.transactions.transaction_errors import (
@@ -394,7 +394,7 @@ class Transactions:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            if isinstance(error, NoAnswerError):
+            if isinstance(error, NoResponseError):
                 raise
             last = self._coordinator.last_failure
             detail = f"{call} took more than {seconds:g} s" + (f"; last: {last}" if last else "")
@@ -403,7 +403,7 @@ class Transactions:
                 self._must_renew = True
                 self._fail(failure)
                 raise failure from None
-            raise NoAnswerError(f"{detail}: call it again, or close the producer") from None
+            raise NoResponseError(f"{detail}: call it again, or close the producer") from None
 
     def _check_failure(self) -> None:
         if self._failure is not None:

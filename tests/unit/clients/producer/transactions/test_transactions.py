@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.errors import NoAnswerError
+from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.batching.accumulator import Accumulator
 from ottla.clients.producer.batching.ready_batch import PartitionQueue, ReadyBatch
 from ottla.clients.producer.sending.batch_completion import BatchCompletion
@@ -127,7 +127,7 @@ def test_what_expired_on_its_way_spoils_its_own_transaction_only() -> None:
         assert transactions.state is State.ABORTABLE_ERROR
         await transactions.abort()
         await transactions.begin()
-        settling.settle_failed([shipment], NoAnswerError("nor was there an answer"))
+        settling.settle_failed([shipment], NoResponseError("nor was there an answer"))
         return transactions.state, settling.counts.record_errors
 
     assert asyncio.run(run()) == (State.IN_TRANSACTION, 1)
