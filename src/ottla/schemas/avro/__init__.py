@@ -1,0 +1,1 @@
+"""Avro: types, texts, compatibility, and data."""

@@ -1,0 +1,1 @@
+"""JSON Schema: texts, compatibility, and data."""

@@ -1,0 +1,1 @@
+"""Protobuf: texts, descriptors, compatibility, and data."""
