@@ -49,7 +49,7 @@ class SchemasLog(Protocol):
         ...
 
     def leadership(self) -> Leadership | None:
-        """Return this broker's leadership; None while another broker leads, or nobody."""
+        """Return this broker's leadership; None if this broker does not lead."""
         ...
 
     async def append(

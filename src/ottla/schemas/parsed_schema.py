@@ -1,13 +1,21 @@
 """The common interface of parsed Avro, JSON and Protobuf schemas."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, Self
 
 from ottla.schemas.schema import SchemaType
 
 
 class InvalidSchemaError(ValueError):
-    """A text is no valid schema; the message says what is wrong, and where."""
+    """A text is not a valid schema; the message has the reason and the place."""
+
+
+class CompatibilityPolicy(StrEnum):
+    """How strictly JSON Schema compares open and closed objects; the other types ignore it."""
+
+    STRICT = "STRICT"
+    LENIENT = "LENIENT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ class ParsedSchema(Protocol):
         """Return the text in a format of `GET …?format=`; ValueError if there is no such format."""
         ...
 
-    def reading(self, writer: Self) -> list[Incompatibility]:
+    def reading(
+        self, writer: Self, policy: CompatibilityPolicy = CompatibilityPolicy.STRICT
+    ) -> list[Incompatibility]:
         """Return why this schema cannot read data of the writer's; an empty list if it can."""
         ...

@@ -53,7 +53,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules of a schema, by what they apply to."""
+    """The rules of a schema, by the phase in which they apply."""
 
     migration_rules: tuple[Rule, ...] | None = None
     domain_rules: tuple[Rule, ...] | None = None
@@ -63,7 +63,7 @@ class RuleSet:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a client registers. Two equal schemas of one context have one id."""
+    """A schema as a client registers it. Two equal schemas of one context have one id."""
 
     text: str
     type: SchemaType = SchemaType.AVRO

@@ -33,7 +33,7 @@ NO_DEFAULT: Final[Any] = _Missing()
 
 @dataclass(frozen=True, slots=True)
 class LogicalType:
-    """A logical type that Avro defines, with valid parameters; any other one is a property."""
+    """A logical type of Avro with valid parameters. Unknown logical types are only properties."""
 
     name: str
     """decimal, uuid, date, time-millis, timestamp-micros, local-timestamp-nanos, duration, …"""
