@@ -82,7 +82,7 @@ def check_executors(spark: "SparkSession") -> None:
         from importlib import import_module  # noqa: PLC0415
 
         try:
-            for module in ("pyarrow", "pyspark_ottla", "ottla.pipelines.source.range_fetcher"):
+            for module in ("pyarrow", "pyspark_ottla", "ottla.clients.tables.range_reader"):
                 import_module(module)
         except ImportError as error:
             return f"{sys.executable}: {error}"

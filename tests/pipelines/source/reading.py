@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from ottla import Admin, Producer
+from ottla.clients.tables.range_reader import read_range
+from ottla.clients.tables.topic_cluster import TopicCluster
 from ottla.pipelines.source.batch_reader import planned
-from ottla.pipelines.source.cluster import SourceCluster
 from ottla.pipelines.source.options import SourceOptions, read_options
-from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_fetcher import read_range
-from ottla.pipelines.source.wanted import Wanted
+from ottla.pipelines.source.planning import TaskRange, Wanted
 from ottla.wire.records import arrow
 
 COLUMNS = arrow.schema(include_headers=True)
@@ -27,9 +26,9 @@ def options_of(servers: str, *, is_streaming: bool = False, **options: str) -> S
 
 
 @contextmanager
-def cluster_of(options: SourceOptions) -> Iterator[SourceCluster]:
+def cluster_of(options: SourceOptions) -> Iterator[TopicCluster]:
     """Connect to a cluster; close all connections at the end."""
-    with SourceCluster(options.client) as cluster:
+    with TopicCluster(options.client) as cluster:
         yield cluster
 
 
@@ -42,9 +41,9 @@ def read(servers: str, columns: pa.Schema = COLUMNS, **options: str) -> list[dic
 
 
 def read_ranges(
-    cluster: SourceCluster,
+    cluster: TopicCluster,
     options: SourceOptions,
-    ranges: list[OffsetRange],
+    ranges: list[TaskRange],
     columns: pa.Schema = COLUMNS,
 ) -> list[dict[str, Any]]:
     """Read ranges as tasks do."""

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ottla import Admin, TopicPartition
-from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_fetcher import read_range
+from ottla.clients.tables.range_reader import read_range
+from ottla.pipelines.source.planning import TaskRange
 from ottla.pipelines.source.stream_plan import StreamPlan
 from ottla.testing import Cluster
 from tests.pipelines.source.reading import (
@@ -41,7 +41,7 @@ def test_a_task_and_its_query_go_on_with_the_next_leader(cluster: Cluster) -> No
         start = plan.initial()
         end = plan.latest(start, None)
         (wanted,) = plan.ranges(start, end)
-        assert wanted == OffsetRange(topic, 0, 0, COUNT, wanted.topic_id)
+        assert wanted == TaskRange(topic, 0, 0, COUNT, wanted.topic_id)
         batches = read_range(source, wanted, options.fetching, COLUMNS, fail_on_data_loss=True)
         found = next(batches)["value"].to_pylist()
         with Admin(bootstrap_servers=servers) as admin:

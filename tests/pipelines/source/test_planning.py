@@ -19,11 +19,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from ottla.clients.tables.errors import SourceReadError
+from ottla.clients.tables.range_reader import split
 from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.source.errors import SourceReadError
 from ottla.pipelines.source.filters import pushed
 from ottla.pipelines.source.offset_resolution import SourceOffsets, offsets_of
-from ottla.pipelines.source.planning import OffsetRange, split
+from ottla.pipelines.source.planning import TaskRange
 from ottla.pipelines.source.stream_plan import limited
 
 ORDERS = [TopicPartition("orders", number) for number in range(4)]
@@ -84,7 +85,7 @@ def test_a_micro_batch_is_as_large_as_it_may_be(sizes: list[int], most: int) -> 
 def test_pieces_are_many_and_small_enough_and_make_the_whole(
     sizes: list[int], least: int | None, most: int | None
 ) -> None:
-    whole = [OffsetRange("orders", n, 3, 3 + size, b"i" * 16) for n, size in enumerate(sizes)]
+    whole = [TaskRange("orders", n, 3, 3 + size, b"i" * 16) for n, size in enumerate(sizes)]
     pieces = split(whole, min_partitions=least, records_per_partition_max=most)
     covered = [(one.partition, offset) for one in pieces for offset in range(*_ends(one))]
     assert covered == [(one.partition, offset) for one in whole for offset in range(*_ends(one))]
@@ -93,7 +94,7 @@ def test_pieces_are_many_and_small_enough_and_make_the_whole(
     assert most is None or all(one.size <= most for one in pieces)
 
 
-def _ends(one: OffsetRange) -> tuple[int, int]:
+def _ends(one: TaskRange) -> tuple[int, int]:
     return one.start_offset, one.end_offset
 
 

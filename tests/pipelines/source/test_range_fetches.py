@@ -7,11 +7,11 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from ottla.pipelines.source import range_fetcher
-from ottla.pipelines.source.cluster import RecordSizes
+from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.tables.range_reader import RangeFetches
+from ottla.clients.tables.topic_cluster import RecordSizes
 from ottla.pipelines.source.options import read_options
-from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_fetcher import RangeFetches
+from ottla.pipelines.source.planning import TaskRange
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.log_building import batch
 
@@ -50,13 +50,13 @@ class SlowStore:
 def test_an_empty_answer_is_the_end_only_where_the_records_would_be_at_hand(
     monkeypatch: pytest.MonkeyPatch, is_local: bool, has_records: bool
 ) -> None:
-    monkeypatch.setattr(range_fetcher, "are_local", AsyncMock(return_value=is_local))
+    monkeypatch.setattr(OffsetAdmin, "are_local", AsyncMock(return_value=is_local))
     settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "old"}
     fetching = read_options(settings, is_streaming=True).fetching
 
     async def run() -> bool:
         view: Any = SlowStore(empty_count=2)
-        wanted = OffsetRange("old", 0, 0, END)
+        wanted = TaskRange("old", 0, 0, END)
         fetches = RangeFetches(view, wanted, fetching, RecordSizes(), fail_on_data_loss=True)
         found = await fetches.next()
         assert fetches.is_over

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from ottla import Admin, Producer, TopicPartition
-from ottla.pipelines.source.cluster import SourceCluster
-from ottla.pipelines.source.errors import DataLossError, SourceReadError
+from ottla.clients.tables.errors import DataLossError, SourceReadError
+from ottla.clients.tables.range_reader import read_range
+from ottla.clients.tables.topic_cluster import TopicCluster
 from ottla.pipelines.source.options import SourceOptions
-from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.source.range_fetcher import read_range
+from ottla.pipelines.source.planning import TaskRange
 from ottla.testing import Broker
 from tests.pipelines.source.reading import (
     COLUMNS,
@@ -192,7 +192,7 @@ def test_another_topic_under_the_same_name_is_not_read(servers: str) -> None:
     options = options_of(servers, subscribe=topic)
     with cluster_of(options) as cluster, Admin(bootstrap_servers=servers) as admin:
         topic_id = cluster.topics([topic])[topic].topic_id
-        wanted = OffsetRange(topic, 0, 0, 5, topic_id)
+        wanted = TaskRange(topic, 0, 0, 5, topic_id)
         assert len(read_ranges(cluster, options, [wanted])) == 5
         admin.topics.delete(topic)
         admin.topics.create(topic, partitions=1)
@@ -228,14 +228,14 @@ def test_a_task_goes_on_when_its_broker_is_back() -> None:
         options = options_of(own, subscribe=topic, **{"kafka.max.partition.fetch.bytes": "2000"})
         with cluster_of(options) as cluster:
             topic_id = cluster.topics([topic])[topic].topic_id
-            rows = _rows(cluster, options, OffsetRange(topic, 0, 0, 2000, topic_id))
+            rows = _rows(cluster, options, TaskRange(topic, 0, 0, 2000, topic_id))
             found = [next(rows)]
             broker.restart()
             found += list(rows)
     assert [row["value"].decode() for row in found] == numbered(2000)
 
 
-def _rows(cluster: SourceCluster, options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
+def _rows(cluster: TopicCluster, options: SourceOptions, wanted: TaskRange) -> Iterator[Any]:
     for batch in read_range(cluster, wanted, options.fetching, COLUMNS, fail_on_data_loss=True):
         yield from batch.to_pylist()
 
@@ -251,7 +251,7 @@ def test_a_task_gives_up_in_time() -> None:
             topic_id = cluster.topics([topic])[topic].topic_id
             broker.stop()
             with pytest.raises(SourceReadError, match=r"could not be read within 0\.3 s"):
-                read_ranges(cluster, options, [OffsetRange(topic, 0, 0, 2, topic_id)])
+                read_ranges(cluster, options, [TaskRange(topic, 0, 0, 2, topic_id)])
 
 
 def test_what_is_read_is_what_a_plain_model_says(servers: str) -> None:

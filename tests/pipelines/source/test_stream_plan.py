@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla import Admin, TopicPartition
-from ottla.pipelines.source.errors import DataLossError, SourceReadError
+from ottla.clients.tables.errors import DataLossError, SourceReadError
 from ottla.pipelines.source.offset_resolution import SourceOffsets, offsets_of
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.stream_plan import StreamPlan

@@ -9,6 +9,7 @@ from ottla.clients.admin.per_item_results import ask_leaders, for_each, outcome_
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model import isolation_level
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, partitions_by_topic
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -102,6 +103,19 @@ class OffsetAdmin:
             self.find(dict.fromkeys(names, OffsetSpec.LATEST)),
         )
         return {name: (earliest[name].offset, latest[name].offset) for name in names}
+
+    async def are_local(self, name: TopicPartition, offset: int) -> bool:
+        """Return whether the leader has the records from an offset onwards on its own disk.
+
+        If not, its fetch responses may be empty while it loads them from tiered storage.
+        """
+        try:
+            found = await self.find({name: OffsetSpec.EARLIEST_LOCAL})
+        except ApiError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                return True  # it has no remote storage
+            raise
+        return found[name].offset <= offset
 
     async def delete_before(
         self, offset_by_partition: Mapping[TopicPartition, int]

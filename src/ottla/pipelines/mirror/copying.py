@@ -39,7 +39,6 @@ from ottla.pipelines.mirror.offset_syncs import (
 from ottla.pipelines.mirror.options import NOTES_SUFFIX, MirrorError
 from ottla.pipelines.mirror.writing import TargetTransaction
 from ottla.pipelines.topics.batch_fetcher import BatchFetcher, Fetched
-from ottla.pipelines.topics.tiered_records import are_local
 
 TRANSACTION_BYTES_MAX: Final = 128 << 20
 TRANSACTION_SECONDS_MAX: Final = 10.0
@@ -244,7 +243,9 @@ class PartitionCopier:
     async def _is_over(self, fetched: Fetched, copied: _Copied) -> bool:
         """Return whether the fetch was empty because compaction has removed all up to the end."""
         is_there = fetched.last_stable_offset >= self._range.end_offset
-        return is_there and await are_local(self._source, self._range.source, copied.offset)
+        return is_there and await OffsetAdmin(self._source).are_local(
+            self._range.source, copied.offset
+        )
 
     def _fetch_ahead(self, fetcher: BatchFetcher, fetched: Fetched) -> None:
         ahead = end_of_batches(fetched.data)

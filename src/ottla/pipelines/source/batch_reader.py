@@ -8,16 +8,16 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ottla.clients.tables.errors import DataLossError
+from ottla.clients.tables.range_reader import read_range, split
+from ottla.clients.tables.topic_cluster import TopicCluster, kept_cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import LATEST
-from ottla.pipelines.source.cluster import SourceCluster, kept_cluster
 from ottla.pipelines.source.columns import check_columns
-from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
+from ottla.pipelines.source.errors import ADVICE_ON_LOSS
 from ottla.pipelines.source.offset_resolution import all_topics, partitions_of, resolve
 from ottla.pipelines.source.options import SourceOptions, read_options
-from ottla.pipelines.source.planning import OffsetRange, split
-from ottla.pipelines.source.range_fetcher import read_range
-from ottla.pipelines.source.wanted import Wanted
+from ottla.pipelines.source.planning import TaskRange, Wanted
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 from ottla.pipelines.spark.spark_version import FILTERS, STREAMS, spark_version
 
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         spare_what_is_there(__name__)
-        if not isinstance(partition, OffsetRange):
+        if not isinstance(partition, TaskRange):
             return iter(())  # there was no range: Spark then invents a partition
         return read_range(
             kept_cluster(self._options.client),
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         )
 
 
-def planned(cluster: SourceCluster, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
+def planned(cluster: TopicCluster, options: SourceOptions, wanted: Wanted) -> list[TaskRange]:
     """Return the ranges that a batch reads."""
     shapes = all_topics(cluster, options.topics)
     names = [name for name in partitions_of(shapes) if wanted.has(name)]
@@ -78,7 +78,7 @@ def planned(cluster: SourceCluster, options: SourceOptions, wanted: Wanted) -> l
     if options.ending.offset_by_partition is not None:
         ends = _there(cluster, options, ends)
     ranges = [
-        OffsetRange(*name, *wanted.within(starts[name], ends[name]), shapes[name.topic].topic_id)
+        TaskRange(*name, *wanted.within(starts[name], ends[name]), shapes[name.topic].topic_id)
         for name in names
     ]
     return split(
@@ -89,7 +89,7 @@ def planned(cluster: SourceCluster, options: SourceOptions, wanted: Wanted) -> l
 
 
 def _there(
-    cluster: SourceCluster, options: SourceOptions, ends: Mapping[TopicPartition, int]
+    cluster: TopicCluster, options: SourceOptions, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Limit the given ends to the log ends; DataLossError if an end is beyond its log end."""
     is_committed_only = options.fetching.is_committed_only

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.source.wanted import PartitionFilter, Wanted
+from ottla.pipelines.source.planning import PartitionFilter, Wanted
 
 _TYPE_BY_COLUMN: Final = {"topic": str, "partition": int, "offset": int}
 _FITS_BY_FILTER: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ottla.clients.tables.errors import SourceReadError
+from ottla.clients.tables.topic_cluster import TopicCluster, TopicShape
 from ottla.model.identifiers import (
     TopicPartition,
     partitions_by_topic,
@@ -23,8 +25,7 @@ from ottla.model.identifiers import (
 from ottla.model.isolation_level import LATEST
 from ottla.model.settings.settings import nearest_to
 from ottla.pipelines.source.bounds import Bound
-from ottla.pipelines.source.cluster import SourceCluster, TopicShape
-from ottla.pipelines.source.errors import SourceOptionError, SourceReadError
+from ottla.pipelines.source.errors import SourceOptionError
 from ottla.pipelines.source.options import Topics
 
 TOPIC_IDS: Final = "#topicIds"
@@ -98,7 +99,7 @@ def _numbers_json(number_by_partition: Mapping[TopicPartition, int]) -> dict[str
 
 
 def find_topics(
-    cluster: SourceCluster, topics: Topics, gone: Collection[str] = ()
+    cluster: TopicCluster, topics: Topics, gone: Collection[str] = ()
 ) -> dict[str, TopicShape]:
     """Return the topics that exist; with `assign`, only their assigned partitions.
 
@@ -118,7 +119,7 @@ def find_topics(
     }
 
 
-def all_topics(cluster: SourceCluster, topics: Topics) -> dict[str, TopicShape]:
+def all_topics(cluster: TopicCluster, topics: Topics) -> dict[str, TopicShape]:
     """Return the topics; SourceReadError if a named topic or assigned partition is missing."""
     found = find_topics(cluster, topics)
     for name in topics.names or dict.fromkeys(one.topic for one in topics.partitions):
@@ -137,7 +138,7 @@ def partitions_of(shapes: Mapping[str, TopicShape]) -> list[TopicPartition]:
 
 
 def resolve(
-    cluster: SourceCluster,
+    cluster: TopicCluster,
     bound: Bound,
     partitions: Collection[TopicPartition],
     *,

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.consumer.state.settings import read_consumer_settings
+from ottla.clients.tables.range_reader import Fetching
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.model.settings.settings import nearest_to
@@ -22,7 +23,7 @@ from ottla.pipelines.source.bounds import (
     read_time,
     read_times,
 )
-from ottla.pipelines.source.errors import SourceOptionError
+from ottla.pipelines.source.errors import ADVICE_ON_LOSS, SourceOptionError
 
 OPTIONS: Final = (
     "kafka.bootstrap.servers",
@@ -83,19 +84,6 @@ class Topics:
     names: tuple[str, ...] = ()
     pattern: str = ""
     partitions: tuple[TopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fetching:
-    """The settings of fetches in tasks."""
-
-    is_committed_only: bool
-    check_crcs: bool
-    partition_bytes_max: int
-    wait_ms_max: int
-    rack: str
-    stuck_ms_max: int
-    """How long a task retries while no records arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +216,7 @@ def _kafka_settings(given: Mapping[str, str]) -> tuple[ClientSettings, Fetching,
         wait_ms_max=consumer.fetch_max_wait_ms,
         rack=consumer.client_rack or "",
         stuck_ms_max=poll_timeout_ms,
+        advice_on_loss=ADVICE_ON_LOSS,
     )
     return client, fetching, consumer.group_id
 

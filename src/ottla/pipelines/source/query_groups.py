@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
-from ottla.pipelines.source.cluster import kept_cluster
+from ottla.clients.tables.topic_cluster import kept_cluster
 from ottla.pipelines.source.offset_resolution import offsets_of
 from ottla.pipelines.source.options import SourceOptions, read_options
 from ottla.pipelines.spark.jvm_listener import JvmListener, listen

@@ -4,10 +4,12 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 
+from ottla.clients.tables.errors import DataLossError
+from ottla.clients.tables.range_reader import split
+from ottla.clients.tables.topic_cluster import TopicCluster, TopicShape
 from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST
-from ottla.pipelines.source.cluster import SourceCluster, TopicShape
-from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError
+from ottla.pipelines.source.errors import ADVICE_ON_LOSS
 from ottla.pipelines.source.offset_resolution import (
     SourceOffsets,
     all_topics,
@@ -16,7 +18,7 @@ from ottla.pipelines.source.offset_resolution import (
     resolve,
 )
 from ottla.pipelines.source.options import SourceOptions
-from ottla.pipelines.source.planning import OffsetRange, split
+from ottla.pipelines.source.planning import TaskRange
 
 _log = logging.getLogger(__name__)
 _Offsets = Mapping[TopicPartition, int]
@@ -55,7 +57,7 @@ class StreamPlan:
     data is lost: DataLossError, or a log line if failOnDataLoss is false.
     """
 
-    def __init__(self, cluster: SourceCluster, options: SourceOptions) -> None:
+    def __init__(self, cluster: TopicCluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
         self._target: _Offsets | None = None
@@ -111,14 +113,14 @@ class StreamPlan:
         first = SourceOffsets(start.offset_by_partition, start.id_by_topic)
         return SourceOffsets(ends, _ids(shapes), begins_at=first if start.is_initial else None)
 
-    def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
+    def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[TaskRange]:
         """Return the ranges that the tasks of a micro-batch read."""
         if start.is_initial and end.begins_at is not None:
             start = end.begins_at
         begins = self._begins(start, end)
         return split(
             [
-                OffsetRange(
+                TaskRange(
                     *name, begins[name], end_offset, end.id_by_topic.get(name.topic, ZERO_UUID)
                 )
                 for name, end_offset in end.offset_by_partition.items()

@@ -17,12 +17,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ottla.pipelines.source.cluster import kept_cluster
+from ottla.clients.tables.errors import SourceReadError
+from ottla.clients.tables.topic_cluster import kept_cluster
 from ottla.pipelines.source.columns import check_columns
-from ottla.pipelines.source.errors import SourceReadError
 from ottla.pipelines.source.offset_resolution import SourceOffsets, offsets_of
 from ottla.pipelines.source.options import read_options
-from ottla.pipelines.source.planning import OffsetRange
+from ottla.pipelines.source.planning import TaskRange
 from ottla.pipelines.source.stream_plan import StreamPlan
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 
@@ -81,10 +81,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
-        from ottla.pipelines.source.range_fetcher import read_range  # noqa: PLC0415 - not to plan
+        from ottla.clients.tables.range_reader import read_range  # noqa: PLC0415 - not to plan
 
         spare_what_is_there(__name__)
-        assert isinstance(partition, OffsetRange), partition
+        assert isinstance(partition, TaskRange), partition
         return read_range(
             kept_cluster(self._options.client),
             partition,

@@ -13,7 +13,6 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import READ_UNCOMMITTED
 from ottla.pipelines.topics.batch_fetcher import BatchFetcher
-from ottla.pipelines.topics.tiered_records import are_local
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType, control_type_of
 from ottla.wire.records.record import Record, records_of
@@ -51,7 +50,7 @@ class CommittedLog:
                 for batch in batches(fetched.data):
                     self._take(batch, take)
                 is_over = self.offset == before and fetched.high_watermark >= end
-                if is_over and await are_local(view, self.name, before):
+                if is_over and await OffsetAdmin(view).are_local(self.name, before):
                     return  # compaction has removed everything up to the end
 
     def _take(self, batch: RecordBatch, take: Take) -> None:

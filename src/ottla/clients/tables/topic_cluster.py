@@ -1,4 +1,4 @@
-"""The source's client of the cluster: for any thread, over connections that stay open.
+"""A client for reading topics as tables, from any thread, over connections that stay open.
 
 Spark reuses its Python processes. A process keeps its metadata and its connections for the next
 micro-batch.
@@ -16,12 +16,12 @@ from ottla.clients.admin.per_item_results import in_time
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.errors import NoResponseError, UnreachableError, error_code
+from ottla.clients.tables.errors import SourceReadError
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
-from ottla.pipelines.source.errors import SourceReadError
 from ottla.runtime.randomness import SystemRandomness
 from ottla.wire.messages.metadata import MetadataResponseTopic
 
@@ -66,11 +66,11 @@ class TopicShape:
     partitions: tuple[TopicPartition, ...]
 
 
-class SourceCluster:
+class TopicCluster:
     """Blocking requests to the cluster. A request that fails is a SourceReadError."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self.thread = LoopThread("ottla-source")
+        self.thread = LoopThread("ottla-tables")
         self.view = ClusterView(settings, randomness=SystemRandomness())
         self.thread.call_at_end(self.view.close)
         self.sizes = RecordSizes()
@@ -145,14 +145,14 @@ class SourceCluster:
             raise SourceReadError(f"{what}: {self._servers} cannot tell: {error}") from error
 
 
-_kept: Final[dict[tuple[int, ClientSettings], SourceCluster]] = {}
+_kept: Final[dict[tuple[int, ClientSettings], TopicCluster]] = {}
 
 
-def kept_cluster(settings: ClientSettings) -> SourceCluster:
+def kept_cluster(settings: ClientSettings) -> TopicCluster:
     """Return this process's client of a cluster, which stays open until the process ends."""
     place = os.getpid(), settings  # a forked process has none of its parent's threads
     if place not in _kept:
-        _kept[place] = SourceCluster(settings)
+        _kept[place] = TopicCluster(settings)
     return _kept[place]
 
 

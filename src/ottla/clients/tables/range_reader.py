@@ -1,4 +1,4 @@
-"""Reads one range of offsets as Arrow batches, in a Spark task.
+"""Reads one range of offsets of a partition as Arrow batches.
 
 The range is fetched from its partition's leader, one response ahead of the reader. Requests name
 the topic by its id, so that no records come from a later topic of the same name. After a failure,
@@ -7,10 +7,11 @@ the leader is looked up again until the time limit.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,15 +20,13 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches, end_of_batches
 from ottla.clients.consumer.state.subscription import NO_REPLICA
 from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError
+from ottla.clients.tables.errors import DataLossError, SourceReadError
+from ottla.clients.tables.topic_cluster import NEWS_SECONDS_MAX, RecordSizes, TopicCluster
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.pipelines.source.cluster import NEWS_SECONDS_MAX, RecordSizes, SourceCluster
-from ottla.pipelines.source.errors import ADVICE_ON_LOSS, DataLossError, SourceReadError
-from ottla.pipelines.source.options import Fetching
-from ottla.pipelines.source.planning import OffsetRange
-from ottla.pipelines.topics.tiered_records import are_local
+from ottla.model.identifiers import ZERO_UUID, TopicPartition
 from ottla.rpc.partition_fetcher import PartitionFetcher
 from ottla.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
 from ottla.wire.protocol_error import ProtocolError
@@ -47,6 +46,82 @@ _log = logging.getLogger(__name__)
 
 ARROW_BATCH_BYTES_MAX: Final = 4 << 20
 """The uncompressed bytes of records in one Arrow batch: about 40,000 records of 100 bytes."""
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets of one partition, from start_offset to before end_offset."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    topic_id: bytes = ZERO_UUID
+
+    @property
+    def name(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """The number of offsets."""
+        return self.end_offset - self.start_offset
+
+    def __str__(self) -> str:
+        return f"offsets {self.start_offset} to {self.end_offset} of {self.name}"
+
+
+Range = TypeVar("Range", bound=OffsetRange)
+
+
+def split(
+    ranges: Iterable[Range],
+    *,
+    min_partitions: int | None = None,
+    records_per_partition_max: int | None = None,
+) -> list[Range]:
+    """Leave out empty ranges, and split the others to satisfy the given minimum and maximum.
+
+    With min_partitions, large ranges are cut into more pieces than small ones.
+    """
+    found = [one for one in ranges if one.size > 0]
+    if records_per_partition_max is not None:
+        found = [
+            piece
+            for one in found
+            for piece in _pieces(one, -(-one.size // records_per_partition_max))
+        ]
+    if min_partitions is None or len(found) >= min_partitions:
+        return found
+    total = sum(one.size for one in found)
+    return [
+        piece
+        for one in found
+        for piece in _pieces(one, max(-(-one.size * min_partitions // total), 1))
+    ]
+
+
+def _pieces(one: Range, count: int) -> Iterator[Range]:
+    count = min(count, one.size)
+    ends = [one.start_offset + one.size * number // count for number in range(count + 1)]
+    for start_offset, end_offset in pairwise(ends):
+        yield replace(one, start_offset=start_offset, end_offset=end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """The settings of the fetches of a range."""
+
+    is_committed_only: bool
+    check_crcs: bool
+    partition_bytes_max: int
+    wait_ms_max: int
+    rack: str
+    stuck_ms_max: int
+    """How long a read retries while no records arrive."""
+    advice_on_loss: str = ""
+    """The end of the message of a DataLossError: the reader's way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +231,17 @@ class RangeFetches:
         if row.preferred_read_replica >= 0:
             self._replica_id = row.preferred_read_replica
         if row.records:
-            return self._taken(row)
+            return self._accepted(row)
         if self._has_all(row) and await self._is_local():
             # Compaction has removed the last records of the range, and none follow them.
             self._position = self._wanted.end_offset
         return None
 
-    def _taken(self, row: PartitionData) -> FetchedBatches:
+    def _accepted(self, row: PartitionData) -> FetchedBatches:
         data = memoryview(row.records)
         end = end_of_batches(data)
         if end is None:
-            raise SourceReadError(f"{self._wanted}: what is at {self._position} is no batch")
+            raise SourceReadError(f"{self._wanted}: no record batch begins at {self._position}")
         start_offset, self._position = self._position, max(self._position, end.offset)
         self._sizes.learn(self._wanted.topic, len(data), self._position - start_offset)
         return FetchedBatches(start_offset, data, tuple(row.aborted_transactions or ()))
@@ -178,7 +253,7 @@ class RangeFetches:
         return row.preferred_read_replica < 0 and readable >= self._wanted.end_offset
 
     async def _is_local(self) -> bool:
-        return await are_local(self._view, self._wanted.name, self._position)
+        return await OffsetAdmin(self._view).are_local(self._wanted.name, self._position)
 
     async def _look_again(self, error: ApiError | OSError) -> None:
         """Handle a failed fetch: skip deleted records, or look up the new leader."""
@@ -221,14 +296,14 @@ class RangeFetches:
         self._lose(f"{self._wanted} are gone: the topic was deleted{made_again}")
         self._position = self._wanted.end_offset
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, loss: str) -> None:
         if self._fail_on_data_loss:
-            raise DataLossError(f"{what}; {ADVICE_ON_LOSS}")
-        _log.warning("%s; failOnDataLoss is false: they are left out", what)
+            raise DataLossError(f"{loss}; {self._fetching.advice_on_loss}")
+        _log.warning("%s; the read goes on without them", loss)
 
 
 def read_range(
-    cluster: SourceCluster,
+    cluster: TopicCluster,
     wanted: OffsetRange,
     fetching: Fetching,
     columns: pa.Schema,
