@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     )
     from ottla.clients.producer.transactions.transaction_state import PreparedTxnState
     from ottla.clients.records.serializers import SerializationError
+    from ottla.clients.tables.errors import DataLossError, SourceReadError
+    from ottla.clients.tables.scan import scan
     from ottla.model.api_error import ApiError
     from ottla.model.error_code import ErrorCode
     from ottla.model.identifiers import TopicPartition
@@ -79,6 +81,7 @@ __all__ = [
     "ConsumerError",
     "ConsumerRecord",
     "CorruptRecordError",
+    "DataLossError",
     "DeliveryTimeoutError",
     "DeserializationError",
     "ElectionType",
@@ -106,6 +109,7 @@ __all__ = [
     "RecordNotSentError",
     "RecordTooLargeError",
     "SerializationError",
+    "SourceReadError",
     "StuckHandlerError",
     "Subtract",
     "TopicPartition",
@@ -116,6 +120,7 @@ __all__ = [
     "TransactionStatus",
     "UnreachableError",
     "WakeupError",
+    "scan",
 ]
 
 _MODULE_BY_NAME: Final = {
@@ -132,6 +137,7 @@ _MODULE_BY_NAME: Final = {
     "ConsumerError": "ottla.clients.consumer.state.errors",
     "ConsumerRecord": "ottla.wire.records.consumer_record",
     "CorruptRecordError": "ottla.clients.consumer.state.errors",
+    "DataLossError": "ottla.clients.tables.errors",
     "DeliveryTimeoutError": "ottla.clients.producer.state.errors",
     "DeserializationError": "ottla.clients.consumer.state.errors",
     "ElectionType": "ottla.clients.admin.admin_partitions",
@@ -159,6 +165,7 @@ _MODULE_BY_NAME: Final = {
     "RecordNotSentError": "ottla.clients.producer.state.errors",
     "RecordTooLargeError": "ottla.clients.producer.state.errors",
     "SerializationError": "ottla.clients.records.serializers",
+    "SourceReadError": "ottla.clients.tables.errors",
     "StuckHandlerError": "ottla.clients.consumer.workers.errors",
     "Subtract": "ottla.clients.admin.admin_configs",
     "TopicPartition": "ottla.model.identifiers",
@@ -169,6 +176,7 @@ _MODULE_BY_NAME: Final = {
     "TransactionStatus": "ottla.clients.admin.admin_transactions",
     "UnreachableError": "ottla.clients.errors",
     "WakeupError": "ottla.clients.consumer.state.errors",
+    "scan": "ottla.clients.tables.scan",
 }
 
 

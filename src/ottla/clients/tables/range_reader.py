@@ -7,7 +7,7 @@ the leader is looked up again until the time limit.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -309,7 +309,7 @@ def read_range(
     columns: pa.Schema,
     *,
     fail_on_data_loss: bool,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the records of a range, with these columns in this order.
 
     Control records are left out. Records of aborted transactions are left out unless the isolation
