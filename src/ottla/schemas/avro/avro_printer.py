@@ -61,12 +61,14 @@ def quoted(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def json_text(value: Any) -> str:
-    """Return a JSON value as Jackson prints it."""
+def json_text(value: Any, *, is_sorted: bool = False) -> str:
+    """Return a JSON value as Jackson prints it; all keys are sorted if `is_sorted`."""
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{quoted(key)}:{json_text(item)}' for key, item in value.items())}}}"
+        items = sorted(value.items()) if is_sorted else value.items()
+        parts = (f"{quoted(key)}:{json_text(item, is_sorted=is_sorted)}" for key, item in items)
+        return f"{{{','.join(parts)}}}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(json_text, value))}]"
+        return f"[{','.join(json_text(item, is_sorted=is_sorted) for item in value)}]"
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, float):
@@ -162,7 +164,7 @@ class _Printer:
     def _field_tail(self, field: Field) -> str:
         tail = "" if field.doc is None else f',"doc":{quoted(field.doc)}'
         if field.default is not NO_DEFAULT:
-            tail += f',"default":{json_text(field.default)}'
+            tail += f',"default":{json_text(field.default, is_sorted=self._is_normalized)}'
         if field.order not in (None, "ascending"):
             tail += f',"order":"{field.order}"'
         if field.aliases:
@@ -174,7 +176,10 @@ class _Printer:
         items: Iterable[tuple[str, Any]] = properties.items()
         if self._is_normalized:
             items = sorted(properties.items(), key=_normal_order(logical))
-        return "".join(f",{quoted(name)}:{json_text(value)}" for name, value in items)
+        return "".join(
+            f",{quoted(name)}:{json_text(value, is_sorted=self._is_normalized)}"
+            for name, value in items
+        )
 
     def _aliases(self, named: NamedType, namespace: str) -> str:
         if not named.aliases:

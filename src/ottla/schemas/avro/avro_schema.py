@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ottla.schemas.avro.avro_compatibility import Comparison
 from ottla.schemas.avro.avro_parser import branch_name, parse_types
 from ottla.schemas.avro.avro_printer import print_type
 from ottla.schemas.avro.avro_types import AvroType, Enum, Fixed, NamedType, Record
@@ -58,10 +59,13 @@ class AvroSchema:
     def reading(
         self,
         writer: "AvroSchema",
-        policy: CompatibilityPolicy = CompatibilityPolicy.STRICT,
+        policy: CompatibilityPolicy = CompatibilityPolicy.STRICT,  # noqa: ARG002
     ) -> list[Incompatibility]:
         """Return why this schema cannot read data of the writer's; an empty list if it can."""
-        raise NotImplementedError
+        if self.type is not writer.type:
+            message = f"An Avro schema cannot read data of type {writer.type}; use a new subject"
+            return [Incompatibility("TYPE_MISMATCH", "", message)]
+        return Comparison(self.root, writer.root).incompatibilities()
 
 
 def parse_avro(
