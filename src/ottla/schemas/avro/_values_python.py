@@ -18,7 +18,7 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 NOT_RECORDS: Final = frozenset((type(None), bool, int, float, str, bytes, bytearray, list, tuple))
-"""Types whose values have no fields; all others are read by their attributes."""
+"""The types of values without fields; all others are read by their attributes."""
 
 
 class ReadStep:
@@ -284,7 +284,7 @@ def _read_fail(step: ReadStep, cursor: _Cursor) -> None:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a default, whose lists and dicts are new."""
+    """Return a copy of a default with new lists and dicts."""
     if isinstance(value, list):
         return [copied(item) for item in value]
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ from ottla.schemas.avro.avro_steps import InvalidValueError
 from ottla.schemas.avro.avro_types import Fixed, LogicalType, Primitive
 
 DECIMAL_BYTES_MAX: Final = 4096
-"""The most bytes of a decimal, whatever its precision."""
+"""The most bytes of a decimal of any precision."""
 
 Conversion = Callable[[Any], Any]
 

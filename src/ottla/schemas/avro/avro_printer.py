@@ -32,6 +32,8 @@ _KEYWORDS: Final = frozenset(
     [kind.value for kind in Kind] + ["record", "enum", "array", "map", "union", "fixed"]
 )
 
+_FLOATS: Final = (Kind.FLOAT, Kind.DOUBLE)
+_EXACT_INTEGER_MAX: Final = 2**53
 _CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
 _Piece = str | tuple[AvroType, str]
@@ -164,7 +166,10 @@ class _Printer:
     def _field_tail(self, field: Field) -> str:
         tail = "" if field.doc is None else f',"doc":{quoted(field.doc)}'
         if field.default is not NO_DEFAULT:
-            tail += f',"default":{json_text(field.default, is_sorted=self._is_normalized)}'
+            default = field.default
+            if self._is_normalized:
+                default = _normal_default(field.type, default)
+            tail += f',"default":{json_text(default, is_sorted=self._is_normalized)}'
         if field.order not in (None, "ascending"):
             tail += f',"order":"{field.order}"'
         if field.aliases:
@@ -199,6 +204,25 @@ def _alias(alias: str, namespace: str) -> str:
     if namespace and "." not in alias:
         return f".{alias}"
     return _reference(alias, namespace)
+
+
+def _normal_default(of_type: AvroType, default: Any) -> Any:
+    """Return a default with floats where the type says so: 0 becomes 0.0."""
+    match of_type:
+        case Primitive() if of_type.kind in _FLOATS and type(default) is int:
+            return float(default) if abs(default) < _EXACT_INTEGER_MAX else default
+        case Array() if isinstance(default, list):
+            return [_normal_default(of_type.items, item) for item in default]
+        case Map() if isinstance(default, dict):
+            return {key: _normal_default(of_type.values, item) for key, item in default.items()}
+        case Record() if isinstance(default, dict):
+            types = {field.name: field.type for field in of_type.fields}
+            return {
+                key: _normal_default(types[key], item) if key in types else item
+                for key, item in default.items()
+            }
+        case _:
+            return default
 
 
 def _normal_order(logical: LogicalType | None) -> Callable[[tuple[str, Any]], tuple[int, str]]:

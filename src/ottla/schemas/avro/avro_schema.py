@@ -1,4 +1,4 @@
-"""A parsed Avro schema: its types, its texts, and what it can read."""
+"""A parsed Avro schema: its types, its texts, and its compatibility."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class AvroSchema:
 
     root: AvroType
     named: Mapping[str, NamedType]
-    """All named types by full name, with those of the references."""
+    """All named types by full name, including the types of the references."""
     referenced_names: frozenset[str]
     """Full names of the schemas that are references, directly or through a reference."""
 
@@ -53,7 +53,7 @@ class AvroSchema:
 
     def _known_names(self) -> frozenset[str]:
         """Return the names that are not printed as definitions."""
-        # A schema whose root is a reference's type is its definition, or it could not be parsed.
+        # A text that repeats the definition of a reference stays a definition.
         return self.referenced_names - {branch_name(self.root)}
 
     def reading(

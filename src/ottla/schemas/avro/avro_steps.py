@@ -14,6 +14,9 @@ FREE_VALUES_PER_BYTE: Final = 32
 """As many values without bytes are allowed on top for each byte of a payload."""
 
 
+_PATH_SHOWN_MAX: Final = 200
+
+
 class Code(IntEnum):
     """How a step reads or writes a value."""
 
@@ -38,7 +41,8 @@ class InvalidValueError(ValueError):
     """A payload or value does not fit its Avro schema; `path` is the place, such as /items/3."""
 
     def __init__(self, reason: str, path: str = "") -> None:
-        super().__init__(f"{reason} (at {path})" if path else reason)
+        place = path if len(path) <= _PATH_SHOWN_MAX else f"{path[:_PATH_SHOWN_MAX]}…"
+        super().__init__(f"{reason} (at {place})" if path else reason)
         self.reason = reason
         self.path = path
 
@@ -48,7 +52,7 @@ class InvalidValueError(ValueError):
 
 
 CAUGHT: Final = (ValueError, ArithmeticError, TypeError)
-"""The errors that a value may cause, with those of the conversions of logical types."""
+"""The errors that a value may cause, also in conversions of logical types."""
 
 
 def located(error: Exception, token: object) -> InvalidValueError:

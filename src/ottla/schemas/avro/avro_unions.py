@@ -56,7 +56,7 @@ _BITS: Final = {Kind.INT: 31, Kind.LONG: 63}
 
 
 def branch_by_type(union: Union) -> dict[type, int]:
-    """Return the branch for each Python type whose values only one branch takes."""
+    """Return the branch for each Python type that only one branch takes."""
     return {
         python_type: indexes[0]
         for python_type, indexes in _branches_by_type(union).items()
