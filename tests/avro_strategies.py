@@ -32,7 +32,7 @@ WIDER = {
 
 GROUPS = {
     "boolean": "boolean", "int": "number", "long": "number", "float": "number", "double": "number",
-    "string": "text", "enum": "text", "bytes": "bytes", "fixed": "bytes", "array": "array",
+    "string": "text", "enum": "text", "bytes": "bytes", "fixed": "bytes", "array": "bytes",
 }  # fmt: skip
 """A union has one branch of each group: other writers choose differently between two."""
 

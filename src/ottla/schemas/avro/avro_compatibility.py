@@ -25,7 +25,7 @@ from ottla.schemas.avro.avro_types import (
 )
 from ottla.schemas.parsed_schema import Incompatibility
 
-PAIRS_MAX: Final = 500_000
+PAIRS_MAX: Final = 100_000
 """The most pairs of types in one comparison."""
 INCOMPATIBILITIES_MAX: Final = 1000
 """The most reasons that a comparison lists."""

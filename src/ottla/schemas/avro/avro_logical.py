@@ -68,7 +68,7 @@ def _reading(logical: LogicalType, reader: Primitive | Fixed) -> Conversion | No
         return _reading_timestamp(_unit(logical), _EPOCHS[family])
     match family:
         case "date":
-            return lambda days: date.fromordinal(_EPOCH_DAY + days)
+            return _read_date
         case "time-":
             return _reading_time(_MICROSECONDS[_unit(logical)])
         case "uuid":
@@ -79,12 +79,23 @@ def _reading(logical: LogicalType, reader: Primitive | Fixed) -> Conversion | No
             return None
 
 
+def _read_date(days: int) -> date:
+    try:
+        return date.fromordinal(_EPOCH_DAY + days)
+    except (ValueError, OverflowError) as error:
+        raise InvalidValueError("A date is not in the years 1 to 9999") from error
+
+
 def _reading_timestamp(unit: str, epoch: datetime) -> Conversion:
-    if unit == "micros":
-        return lambda raw: epoch + timedelta(0, 0, raw)
-    if unit == "millis":
-        return lambda raw: epoch + timedelta(0, 0, 0, raw)
-    return lambda raw: epoch + timedelta(0, 0, raw // 1000)
+    factor, divisor = _MICROSECONDS.get(unit, 1), 1000 if unit == "nanos" else 1
+
+    def convert(raw: int) -> datetime:
+        try:
+            return epoch + timedelta(0, 0, raw * factor // divisor)
+        except OverflowError as error:
+            raise InvalidValueError("A timestamp is not in the years 1 to 9999") from error
+
+    return convert
 
 
 def _reading_time(factor: int) -> Conversion:

@@ -232,11 +232,19 @@ class _Parser:
         for known in (full_name, name):
             place = self.places.get(known)
             if place is not None:
-                kind = place.node["type"]
-                return self._named(place.node, kind, place.namespace, place.path)
+                return self._early(place)
         raise invalid(
             path, f"The type {full_name} is not defined here, and no reference defines it"
         )
+
+    def _early(self, place: _Place) -> NamedType:
+        # As deep as a record inside a record, which has two more levels of JSON.
+        self.depth += 2
+        try:
+            kind = place.node["type"]
+            return self._named(place.node, kind, place.namespace, place.path)
+        finally:
+            self.depth -= 2
 
     def _named(self, node: Mapping[str, Any], kind: str, namespace: str, path: str) -> NamedType:
         full_name = self._full_name(node, namespace, path)
