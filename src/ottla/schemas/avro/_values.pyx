@@ -13,6 +13,15 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cpython.datetime cimport (
+    PyDateTime_CheckExact,
+    datetime_tzinfo,
+    import_datetime,
+    timedelta_days,
+    timedelta_microseconds,
+    timedelta_new,
+    timedelta_seconds,
+)
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint64_t
@@ -51,6 +60,13 @@ cdef enum:
     DEPTH_MAX = 200
     SMALL_BYTES = 512
 
+cdef int64_t DAY_MICROSECONDS = 86_400_000_000
+cdef int64_t TIMESTAMP_MAX = 400_000_000_000_000_000  # more than 9999 years
+cdef int64_t DAY_MIN = -719_162
+cdef int64_t DAY_MAX = 2_932_896
+
+import_datetime()
+
 assert DEPTH_MAX == texts.DEPTH_MAX
 assert [code.value for code in texts.Code] == list(range(IS_UNION + 2))
 
@@ -68,6 +84,8 @@ cdef class ReadStep:
     cdef public list labels
     cdef public dict template
     cdef public list defaults
+    cdef public object epoch
+    cdef public int64_t unit
     cdef public ReadStep inner
     cdef public list symbols
     cdef public str text
@@ -90,6 +108,8 @@ cdef class WriteStep:
     cdef public list steps
     cdef public list names
     cdef public list defaults
+    cdef public object epoch
+    cdef public int64_t unit
     cdef public WriteStep inner
     cdef public dict symbols
     cdef public dict by_type
@@ -216,6 +236,8 @@ cdef int take_count(Cursor *cursor, int64_t *count) except -1:
 
 
 cdef object read(ReadStep step, Cursor *cursor):
+    if step.epoch is not None:
+        return read_timestamp(step, cursor)
     value = read_plain(step, cursor)
     return value if step.convert is None else step.convert(value)
 
@@ -267,6 +289,21 @@ cdef object read_plain(ReadStep step, Cursor *cursor):
     if code == IS_MAP:
         return read_map(step, cursor)
     raise InvalidValueError(step.text)
+
+
+cdef object read_timestamp(ReadStep step, Cursor *cursor):
+    cdef int64_t number, days
+    take_long(cursor, &number)
+    if number > TIMESTAMP_MAX // step.unit or number < -(TIMESTAMP_MAX // step.unit):
+        fail(texts.TIMESTAMP_WRONG)
+    number *= step.unit
+    days = number // DAY_MICROSECONDS
+    if days < DAY_MIN or days > DAY_MAX:
+        fail(texts.TIMESTAMP_WRONG)
+    number -= days * DAY_MICROSECONDS
+    return step.epoch + timedelta_new(
+        <int>days, <int>(number // 1_000_000), <int>(number % 1_000_000)
+    )
 
 
 cdef object read_enum(ReadStep step, Cursor *cursor):
@@ -470,6 +507,9 @@ cdef int put_bytes(Output *output, object value, Py_ssize_t fixed_size) except -
 cdef int write(WriteStep step, object value, Output *output) except -1:
     cdef double number
     cdef int code = step.code
+    if step.epoch is not None and PyDateTime_CheckExact(value):
+        if datetime_tzinfo(value) is datetime_tzinfo(step.epoch):
+            return put_timestamp(step, value, output)
     if step.convert is not None:
         value = step.convert(value)
     if code == IS_STRING:
@@ -502,6 +542,13 @@ cdef int write(WriteStep step, object value, Output *output) except -1:
     if code == IS_ARRAY:
         return write_array(step, value, output)
     return write_map(step, value, output)
+
+
+cdef int put_timestamp(WriteStep step, object value, Output *output) except -1:
+    cdef object delta = value - step.epoch
+    cdef int64_t number = timedelta_days(delta)
+    number = number * DAY_MICROSECONDS + timedelta_seconds(delta) * <int64_t>1_000_000
+    return put_long(output, (number + timedelta_microseconds(delta)) // step.unit)
 
 
 cdef int enter_output(Output *output) except -1:

@@ -8,10 +8,13 @@ Every length and count of a payload is held against its end before anything is a
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.schemas.avro import avro_steps as steps
 from ottla.schemas.avro.avro_steps import CAUGHT, Code, InvalidValueError, located
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
@@ -25,14 +28,18 @@ class ReadStep:
     """How the value of one type of the writer becomes a value of the reader's type."""
 
     __slots__ = (
-        "code", "convert", "cost", "defaults", "inner", "labels", "names", "size", "steps",
-        "symbols", "template", "text",
+        "code", "convert", "cost", "defaults", "epoch", "inner", "labels", "names", "size",
+        "steps", "symbols", "template", "text", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.code: int = Code.NULL
         self.convert: Callable[[Any], Any] | None = None
         """Applied to the value that was read."""
+        self.epoch: datetime | None = None
+        """Of a timestamp: the compiled loop adds the number of units to it instead."""
+        self.unit: int = 0
+        """Of a timestamp: microseconds."""
         self.steps: list[ReadStep] = []
         """The fields of the writer's record, or the branches of the writer's union."""
         self.names: list[str | None] = []
@@ -58,14 +65,18 @@ class WriteStep:
     """How a Python value becomes the bytes of a type."""
 
     __slots__ = (
-        "by_type", "code", "convert", "defaults", "inner", "names", "null_index", "pick", "size",
-        "steps", "symbols",
+        "by_type", "code", "convert", "defaults", "epoch", "inner", "names", "null_index", "pick",
+        "size", "steps", "symbols", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.code: int = Code.NULL
         self.convert: Callable[[Any], Any] | None = None
         """Applied to the value before it is written."""
+        self.epoch: datetime | None = None
+        """Of a timestamp: the compiled loop takes it from datetimes with the same zone instead."""
+        self.unit: int = 0
+        """Of a timestamp: microseconds."""
         self.steps: list[WriteStep] = []
         """The fields of a record, or the branches of a union."""
         self.names: list[str] = []

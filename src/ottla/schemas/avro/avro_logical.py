@@ -10,7 +10,7 @@ from decimal import Context, Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.schemas.avro.avro_steps import InvalidValueError
+from ottla.schemas.avro.avro_steps import TIMESTAMP_WRONG, InvalidValueError
 from ottla.schemas.avro.avro_types import Fixed, LogicalType, Primitive
 
 DECIMAL_BYTES_MAX: Final = 4096
@@ -42,6 +42,17 @@ def reading_conversion(writer: Primitive | Fixed, reader: Primitive | Fixed) -> 
     if reader.logical.name.endswith("-nanos"):
         return _scaled(_NANOSECONDS[_unit(logical)])
     return _reading(logical, reader)
+
+
+def timestamp_epoch(of_type: Primitive) -> tuple[datetime | None, int]:
+    """Return the epoch and the microseconds of a unit; no epoch for other types and nanoseconds.
+
+    With them the compiled loop converts without a call of Python code.
+    """
+    if of_type.logical is None:
+        return None, 0
+    unit = _MICROSECONDS.get(_unit(of_type.logical), 0)
+    return (_EPOCHS.get(_family(of_type.logical)) if unit else None), unit
 
 
 def own_conversion(of_type: Primitive | Fixed) -> Conversion | None:
@@ -93,7 +104,7 @@ def _reading_timestamp(unit: str, epoch: datetime) -> Conversion:
         try:
             return epoch + timedelta(0, 0, raw * factor // divisor)
         except OverflowError as error:
-            raise InvalidValueError("A timestamp is not in the years 1 to 9999") from error
+            raise InvalidValueError(TIMESTAMP_WRONG) from error
 
     return convert
 
@@ -195,7 +206,8 @@ def _writing_decimal(logical: LogicalType, size: int | None) -> Conversion:
             return value
         if isinstance(value, bool) or not isinstance(value, Decimal | int):
             raise InvalidValueError("The value must be a Decimal")
-        unscaled = _unscaled(Decimal(value), precision, scale)
+        number = value if isinstance(value, Decimal) else Decimal(value)
+        unscaled = _unscaled(number, precision, scale)
         length = size if size is not None else (unscaled.bit_length() + 8) // 8
         return unscaled.to_bytes(length, signed=True)
 
@@ -210,7 +222,8 @@ def _unscaled(value: Decimal, precision: int, scale: int) -> int:
             f"The value {value:.20g} has more digits than the precision {precision} "
             f"with the scale {scale}"
         )
-    unscaled = value.scaleb(scale, _EXACT)
-    if unscaled != unscaled.to_integral_value():
+    scaled = value.scaleb(scale, _EXACT)
+    unscaled = int(scaled)
+    if unscaled != scaled:
         raise InvalidValueError(f"The value {value:.20g} has more than {scale} decimal places")
-    return int(unscaled)
+    return unscaled

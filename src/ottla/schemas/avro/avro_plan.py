@@ -12,6 +12,7 @@ from ottla.schemas.avro.avro_defaults import check_default, fits
 from ottla.schemas.avro.avro_logical import (
     own_conversion,
     reading_conversion,
+    timestamp_epoch,
     writing_conversion,
 )
 from ottla.schemas.avro.avro_loops import ReadStep, WriteStep
@@ -167,6 +168,8 @@ def _resolve_primitive(step: ReadStep, writer: Primitive, reader: Primitive) -> 
         return
     kind = reader.kind if reader.kind in _TEXTS else writer.kind
     step.code, step.convert = _CODES[kind], reading_conversion(writer, reader)
+    if kind is Kind.LONG and writer.logical == reader.logical:
+        step.epoch, step.unit = timestamp_epoch(reader)
 
 
 def decoded_default(of_type: AvroType, default: Any) -> Any:
@@ -236,6 +239,7 @@ class _WritePlanner:
         match of_type:
             case Primitive():
                 step.code, step.convert = _CODES[of_type.kind], writing_conversion(of_type)
+                step.epoch, step.unit = timestamp_epoch(of_type)
             case Fixed():
                 step.code, step.size = Code.FIXED, of_type.size
                 step.convert = writing_conversion(of_type)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from ottla.schemas.avro.avro_plan import plan_reading
 from ottla.schemas.avro.avro_schema import AvroSchema, parse_avro
 from ottla.schemas.avro.avro_values import AvroReader, AvroWriter, InvalidValueError
+from tests.avro_twins import both_read
 
 UTC = datetime.UTC
 MOMENT = datetime.datetime(2026, 3, 4, 5, 6, 7, 891234, tzinfo=UTC)
@@ -60,6 +62,8 @@ DECIMAL = logical("bytes", "decimal", precision=6, scale=2)
         (logical("long", "time-micros"), datetime.time(23, 59, 59, 999999)),
         (logical("long", "timestamp-millis"), MOMENT.replace(microsecond=891000)),
         (logical("long", "timestamp-micros"), MOMENT),
+        (logical("long", "timestamp-micros"), datetime.datetime.max.replace(tzinfo=UTC)),
+        (logical("long", "timestamp-micros"), datetime.datetime.min.replace(tzinfo=UTC)),
         (logical("long", "local-timestamp-millis"), datetime.datetime(1, 1, 1)),  # noqa: DTZ001
         (logical("long", "local-timestamp-micros"), MOMENT.replace(tzinfo=None)),
         (logical("string", "uuid"), uuid.UUID(int=1)),
@@ -290,6 +294,7 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
         (record(field("a"), field("b", "string")), b"\x02\x09", r"\(at /b\)"),
         (logical("int", "date"), b"\xfe\xff\xff\xff\x0f", "years 1 to 9999"),
         (logical("long", "timestamp-millis"), HUGE, "years 1 to 9999"),
+        (logical("long", "timestamp-micros"), HUGE, "years 1 to 9999"),
         (logical("int", "time-millis"), b"\x01", "not within a day"),
         (logical("string", "uuid"), b"\x02x", "badly formed"),
         (DECIMAL, b"\xd0\x0f" + b"\x01" * 1000, "A decimal has 1000 bytes"),
@@ -330,3 +335,27 @@ def test_payloads_are_any_buffer_from_any_start_and_prefixes_are_kept() -> None:
             reader.read(payload, start)
     with pytest.raises(InvalidValueError):
         reader.read(memoryview(payload)[::2])
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+@pytest.mark.parametrize("last", [datetime.datetime.min, datetime.datetime.max])
+def test_both_loops_read_the_same_timestamps_at_the_ends_of_the_calendar(
+    unit: int, last: datetime.datetime
+) -> None:
+    name = "timestamp-micros" if unit == 1 else "timestamp-millis"
+    schema = parse(logical("long", name))
+    delta = last.replace(tzinfo=UTC) - datetime.datetime(1970, 1, 1, tzinfo=UTC)
+    number = delta // datetime.timedelta(microseconds=unit)
+    plan = plan_reading(schema.root, schema.root)
+    for near in range(number - 2, number + 3):
+        payload = write("long", near)
+        assert both_read(plan, payload)
+
+
+class LaterDatetime(datetime.datetime):
+    """A subclass, as libraries of tables have them."""
+
+
+def test_subclasses_of_datetime_are_written() -> None:
+    later = LaterDatetime(2026, 3, 4, 5, 6, 7, 891234, tzinfo=UTC)
+    assert round_trip(logical("long", "timestamp-micros"), later) == MOMENT
