@@ -7,21 +7,11 @@ Every read is held against the end of the payload. A buffer that grows holds the
 from collections.abc import Mapping
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport (
-    PyBytes_AS_STRING,
-    PyBytes_CheckExact,
-    PyBytes_FromStringAndSize,
-    PyBytes_GET_SIZE,
-)
-from cpython.datetime cimport (
-    PyDateTime_CheckExact,
-    datetime_tzinfo,
-    import_datetime,
-    timedelta_days,
-    timedelta_microseconds,
-    timedelta_new,
-    timedelta_seconds,
-)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.datetime cimport PyDateTime_CheckExact, datetime_tzinfo, import_datetime
+from cpython.datetime cimport timedelta_days, timedelta_microseconds, timedelta_new
+from cpython.datetime cimport timedelta_seconds
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint64_t
@@ -76,18 +66,12 @@ cdef int64_t FREE_VALUES_PER_BYTE = texts.FREE_VALUES_PER_BYTE
 
 cdef class ReadStep:
     cdef public int code
-    cdef public int64_t cost
+    cdef public int64_t cost, unit
     cdef public Py_ssize_t size
-    cdef public object convert
-    cdef public list steps
-    cdef public list names
-    cdef public list labels
+    cdef public object convert, epoch
+    cdef public list steps, names, labels, defaults, symbols
     cdef public dict template
-    cdef public list defaults
-    cdef public object epoch
-    cdef public int64_t unit
     cdef public ReadStep inner
-    cdef public list symbols
     cdef public str text
 
     def __init__(self):
@@ -102,18 +86,12 @@ cdef class ReadStep:
 
 cdef class WriteStep:
     cdef public int code
-    cdef public Py_ssize_t size
-    cdef public Py_ssize_t null_index
-    cdef public object convert
-    cdef public list steps
-    cdef public list names
-    cdef public list defaults
-    cdef public object epoch
     cdef public int64_t unit
+    cdef public Py_ssize_t size, null_index
+    cdef public object convert, epoch, pick
+    cdef public list steps, names, defaults
+    cdef public dict symbols, by_type
     cdef public WriteStep inner
-    cdef public dict symbols
-    cdef public dict by_type
-    cdef public object pick
 
     def __init__(self):
         self.null_index = -1
