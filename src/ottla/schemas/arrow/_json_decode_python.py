@@ -84,20 +84,28 @@ def decode(
     values = [_Values() for _ in plan]
     errors: list[int] = []
     for row, payload in enumerate(payloads):
-        if payload is not None:
-            lengths = [(len(one.items), one.end) for one in values]
-            try:
-                _Row(plan, values, payload).decode(is_record)
-                continue
-            except InvalidValueError:
-                errors.append(row)
-                for one, (length, end) in zip(values, lengths, strict=True):
-                    del one.items[length:]
-                    one.end = end
-        for child in plan[0].children:
-            _append_null(plan, values, child)
-        values[0].items.append(True)
+        is_fine = payload is not None and _append_row(plan, values, payload, is_record)
+        if payload is not None and not is_fine:
+            errors.append(row)
+        if not is_fine:
+            for child in plan[0].children:
+                _append_null(plan, values, child)
+            values[0].items.append(True)
     return [_buffers(column, one) for column, one in zip(plan, values, strict=True)], errors
+
+
+def _append_row(
+    plan: Sequence[Column], values: list[_Values], payload: bytes, is_record: bool
+) -> bool:
+    lengths = [(len(one.items), one.end) for one in values]
+    try:
+        _Row(plan, values, payload).decode(is_record)
+    except InvalidValueError:
+        for one, (length, end) in zip(values, lengths, strict=True):
+            del one.items[length:]
+            one.end = end
+        return False
+    return True
 
 
 def decode_row(plan: Sequence[Column], payload: bytes, is_record: bool) -> None:
@@ -404,7 +412,10 @@ def _buffers(column: Column, values: _Values) -> Buffers:
     data: bytes | None = None
     match column.kind:
         case Kind.STRING | Kind.TEXT:
-            ends, data = _ends_of([len(item or b"") for item in items]), b"".join(filter(None, items))
+            ends, data = (
+                _ends_of([len(item or b"") for item in items]),
+                b"".join(filter(None, items)),
+            )
         case Kind.LIST | Kind.MAP:
             ends = _list_ends(items)
         case Kind.BOOLEAN:

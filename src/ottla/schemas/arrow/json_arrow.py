@@ -14,15 +14,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from datetime import date, datetime
-from decimal import Decimal
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 try:
     import pyarrow as pa
@@ -32,44 +24,24 @@ except ModuleNotFoundError:
 from ottla.schemas.arrow import _json_decode_python
 from ottla.schemas.arrow._json_decode_python import Buffers, Column, Kind
 from ottla.schemas.arrow.arrow_codec import DecodedValues
-from ottla.schemas.json_schema.json_schema import Document, JsonSchema, schemas_by_name
-from ottla.schemas.json_schema.json_text import compact_json, parse_json
+from ottla.schemas.arrow.json_arrow_encoder import JsonArrowEncoder, json_text_of
+from ottla.schemas.arrow.json_columns import ColumnMapping
 from ottla.schemas.json_schema.json_values import JsonReader
 from ottla.schemas.values import InvalidValueError
 
+if TYPE_CHECKING:
+    from ottla.schemas.json_schema.json_schema import JsonSchema
+
+_compiled: Any
 try:
-    from ottla.schemas.arrow import _json_decode as _compiled
-except ImportError:  # pragma: no cover - without a C compiler
+    from ottla.schemas.arrow import _json_decode as _compiled  # type: ignore[attr-defined,no-redef]
+except ImportError:
     _compiled = None
 
-COLUMNS_MAX: Final = 4_096
-"""Columns of one schema, nested ones included."""
-NESTING_MAX: Final = 32
-"""Types inside each other; deeper ones are columns of JSON text."""
 BATCH_BYTES_MAX: Final = (1 << 31) - 1
 """Payloads of one call: the offsets of Arrow's strings have 32 bits."""
 MESSAGES_MAX: Final = 100
 """Rows with errors that get their own reason in one call; the plain parser is slow."""
-
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_SCALARS: Final = {
-    "integer": pa.int64(),
-    "number": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-}
-_FORMATS: Final = {"date-time": _TIMESTAMP, "date": pa.date32()}
-_KINDS: Final = {
-    pa.int64(): Kind.INT64,
-    pa.float64(): Kind.FLOAT64,
-    pa.bool_(): Kind.BOOLEAN,
-    pa.string(): Kind.STRING,
-    _TIMESTAMP: Kind.TIMESTAMP,
-    pa.date32(): Kind.DATE,
-}
-# Arrow's fields are all nullable here. These mark them until the plan is made.
-_TEXT: Final = {b"json": b"text"}
-_NULLABLE: Final = {b"json": b"nullable"}
 
 
 def arrow_schema_of(schema: JsonSchema) -> pa.Schema:
@@ -77,146 +49,7 @@ def arrow_schema_of(schema: JsonSchema) -> pa.Schema:
 
     ValueError if there are more than `COLUMNS_MAX` columns.
     """
-    return _Mapping(schema).arrow_schema
-
-
-class _Mapping:
-    """The Arrow types of a schema, and the plan of its decoder."""
-
-    def __init__(self, schema: JsonSchema) -> None:
-        self._schema = schema
-        self._under_way: set[int] = set()
-        self._count = 0
-        node = self._behind(schema.document)[0]
-        properties = schemas_by_name(node, "properties") if node.get("type") == "object" else {}
-        self.is_record = bool(properties)
-        if not properties:
-            properties = {"value": schema.document}
-        else:
-            self._under_way.add(id(node))
-        self._row = pa.struct([self._field(name, one, 1) for name, one in properties.items()])
-        self.arrow_schema = pa.schema(list(_without_metadata(self._row)))
-
-    @cached_property
-    def plan(self) -> list[Column]:
-        """The columns for the decoder, the row first."""
-        columns: list[Column] = []
-        _add_columns(columns, pa.field("", self._row))
-        return columns
-
-    def _field(self, name: str, schema: Document, depth: int) -> pa.Field:
-        self._count += 1
-        if self._count > COLUMNS_MAX:
-            raise ValueError(
-                f"the schema has more than {COLUMNS_MAX} columns; use a schema with fewer "
-                "properties, or read the values as JSON"
-            )
-        node, nullable = self._behind(schema)
-        found = None if id(node) in self._under_way else self._type(node, depth)
-        if found is None:
-            return pa.field(name, pa.string(), metadata=_TEXT)
-        return pa.field(name, found, metadata=_NULLABLE if nullable else None)
-
-    def _type(self, node: Mapping[str, Any], depth: int) -> pa.DataType | None:
-        name = node.get("type")
-        if depth > NESTING_MAX:
-            return None
-        if name in ("object", "array"):
-            self._under_way.add(id(node))
-            found = self._array(node, depth) if name == "array" else self._object(node, depth)
-            self._under_way.discard(id(node))
-            return found
-        if name == "string":
-            return _FORMATS.get(str(node.get("format")), pa.string())
-        if isinstance(name, str):
-            return _SCALARS.get(name)
-        values = node.get("enum", [node["const"]] if "const" in node else [])
-        return pa.string() if values and all(isinstance(one, str) for one in values) else None
-
-    def _array(self, node: Mapping[str, Any], depth: int) -> pa.DataType | None:
-        items = node.get("items")
-        if not isinstance(items, dict) or "prefixItems" in node:
-            return None
-        return pa.list_(self._field("item", items, depth + 1))
-
-    def _object(self, node: Mapping[str, Any], depth: int) -> pa.DataType | None:
-        properties = schemas_by_name(node, "properties")
-        if properties:
-            return pa.struct(
-                [self._field(name, one, depth + 1) for name, one in properties.items()]
-            )
-        values = node.get("additionalProperties")
-        if not isinstance(values, dict) or "patternProperties" in node:
-            return None
-        return pa.map_(pa.string(), self._field("value", values, depth + 1))
-
-    def _behind(self, schema: Document) -> tuple[Mapping[str, Any], bool]:
-        """Return the schema behind `$ref`s and unions with null, and whether null is allowed."""
-        nullable = False
-        while isinstance(schema, dict):
-            # Kinds of unions other than these end in a column of JSON text.
-            following = self._following(schema)
-            if following is None:
-                break
-            schema, is_union = following
-            nullable = nullable or is_union
-        return (schema if isinstance(schema, dict) else {}), nullable
-
-    def _following(self, node: dict[str, Any]) -> tuple[Document, bool] | None:
-        target = self._schema.target_of(node)
-        if target is not None:
-            siblings = node.keys() - {"$ref", "title", "description", "default", "$comment"}
-            return ({}, False) if target.siblings_apply and siblings else (target.schema, False)
-        names = node.get("type")
-        if isinstance(names, list):
-            others = [name for name in names if name != "null"]
-            found = {**node, "type": others[0]} if len(others) == 1 else {}
-            return found, "null" in names
-        for keyword in ("oneOf", "anyOf"):
-            if isinstance(parts := node.get(keyword), list):
-                rest = [part for part in parts if part != {"type": "null"}]
-                found = rest[0] if len(rest) == 1 and "type" not in node else {}
-                return found, len(rest) < len(parts)
-        return ({}, False) if "allOf" in node else None
-
-
-def _add_columns(columns: list[Column], column: pa.Field) -> int:
-    """Add a column and its children to a plan; return its number."""
-    index = len(columns)
-    kind = _kind_of(column)
-    nullable = column.metadata is not None
-    columns.append(Column(kind, nullable))
-    fields: list[pa.Field] = []
-    if kind is Kind.STRUCT:
-        fields = list(column.type)
-    elif kind is Kind.LIST:
-        fields = [column.type.value_field]
-    elif kind is Kind.MAP:
-        fields = [column.type.key_field, column.type.item_field]
-    children = tuple(_add_columns(columns, one) for one in fields)
-    names = tuple(one.name for one in fields) if kind is Kind.STRUCT else ()
-    columns[index] = Column(kind, nullable, children, names)
-    return index
-
-
-def _kind_of(column: pa.Field) -> Kind:
-    if pa.types.is_struct(column.type):
-        return Kind.STRUCT
-    if pa.types.is_list(column.type):
-        return Kind.LIST
-    if pa.types.is_map(column.type):
-        return Kind.MAP
-    return Kind.TEXT if column.metadata == _TEXT else _KINDS[column.type]
-
-
-def _without_metadata(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _without_metadata(one.type)) for one in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("item", _without_metadata(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(pa.string(), pa.field("value", _without_metadata(kind.item_type)))
-    return kind
+    return ColumnMapping(schema).arrow_schema
 
 
 class JsonArrowDecoder:
@@ -235,7 +68,7 @@ class JsonArrowDecoder:
         compiled: bool = True,
     ) -> None:
         del writer
-        self._mapping = _Mapping(reader)
+        self._mapping = ColumnMapping(reader)
         self._reader = JsonReader(reader) if validate else None
         self._decode = _compiled_decode if compiled and _compiled is not None else _plain_decode
 
@@ -266,13 +99,13 @@ class JsonArrowDecoder:
     def _invalid(self, values: pa.Array, skip: int) -> dict[int, str]:
         """Return the reasons of the rows that the schema's validator refuses."""
         found: dict[int, str] = {}
-        if self._reader is not None:
-            for row, value in enumerate(values.to_pylist()):
-                if value is not None:
-                    try:
-                        self._reader.read(value[skip:])
-                    except InvalidValueError as error:
-                        found[row] = str(error)
+        if self._reader is None:
+            return found
+        for row, value in enumerate(values.to_pylist()):
+            try:
+                _ = value is None or self._reader.read(value[skip:])
+            except InvalidValueError as error:
+                found[row] = str(error)
         return found
 
     def _reasons(self, values: pa.Array, skip: int, rows: list[int]) -> dict[int, str]:
@@ -347,3 +180,11 @@ def _array_of(plan: list[Column], buffers: list[Buffers], index: int, kind: pa.D
 
 def _zipped(children: tuple[int, ...], kind: pa.StructType) -> list[tuple[int, pa.DataType]]:
     return [(child, one.type) for child, one in zip(children, kind, strict=True)]
+
+
+__all__ = [
+    "JsonArrowDecoder",
+    "JsonArrowEncoder",
+    "arrow_schema_of",
+    "json_text_of",
+]
