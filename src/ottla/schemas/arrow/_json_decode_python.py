@@ -421,7 +421,7 @@ def _buffers(column: Column, values: _Values) -> Buffers:
         case Kind.BOOLEAN:
             data = _bits([bool(item) for item in items])
         case Kind.FLOAT64:
-            data = array("d", [item or 0.0 for item in items]).tobytes()
+            data = array("d", [0.0 if item is None else item for item in items]).tobytes()
         case Kind.DATE:
             data = array("i", [item or 0 for item in items]).tobytes()
         case Kind.INT64 | Kind.TIMESTAMP:
