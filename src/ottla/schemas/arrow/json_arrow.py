@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
 except ModuleNotFoundError:
     raise ImportError("Arrow columns need pyarrow: pip install 'ottla[arrow]'") from None
 
@@ -86,7 +87,7 @@ class JsonArrowDecoder:
         invalid = self._invalid(large, skip)
         if invalid:
             keep = pa.array([row not in invalid for row in range(len(large))])
-            large = pa.compute.if_else(keep, large, pa.scalar(None, pa.large_binary()))
+            large = pc.if_else(keep, large, pa.scalar(None, pa.large_binary()))
         plan = self._mapping.plan
         buffers, refused = self._decode(plan, large, skip, self._mapping.is_record)
         struct = _array_of(plan, buffers, 0, pa.struct(list(self.schema)))

@@ -42,6 +42,26 @@ _TEXT: Final = b"text"
 _NULLABLE: Final = b"nullable"
 _REQUIRED: Final = b"required"
 
+_NO_CONSTRAINTS: Final = frozenset(
+    [
+        "$anchor",
+        "$comment",
+        "$defs",
+        "$id",
+        "$ref",
+        "$schema",
+        "default",
+        "definitions",
+        "deprecated",
+        "description",
+        "examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ]
+)
+"""Keywords beside `$ref` that refuse no value."""
+
 
 class ColumnMapping:
     """The Arrow types of a schema, and the plan of its decoder."""
@@ -49,6 +69,7 @@ class ColumnMapping:
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
         self._under_way: set[int] = set()
+        self._narrowed: dict[int, dict[str, Any]] = {}
         self._count = 0
         node = self._behind(schema.document)[0]
         properties = schemas_by_name(node, "properties") if node.get("type") == "object" else {}
@@ -141,19 +162,27 @@ class ColumnMapping:
     def _following(self, node: dict[str, Any]) -> tuple[Document, bool] | None:
         target = self._schema.target_of(node)
         if target is not None:
-            siblings = node.keys() - {"$ref", "title", "description", "default", "$comment"}
+            siblings = node.keys() - _NO_CONSTRAINTS
             return ({}, False) if target.siblings_apply and siblings else (target.schema, False)
         names = node.get("type")
         if isinstance(names, list):
-            others = [name for name in names if name != "null"]
-            found = {**node, "type": others[0]} if len(others) == 1 else {}
-            return found, "null" in names
+            return self._narrowed_to(node, names), "null" in names
         for keyword in ("oneOf", "anyOf"):
             if isinstance(parts := node.get(keyword), list):
                 rest = [part for part in parts if part != {"type": "null"}]
                 found = rest[0] if len(rest) == 1 and "type" not in node else {}
                 return found, len(rest) < len(parts)
-        return ({}, False) if "allOf" in node else None
+        if "allOf" not in node:
+            return None
+        is_alone = len(node["allOf"]) == 1 and not node.keys() - _NO_CONSTRAINTS - {"allOf"}
+        return (node["allOf"][0] if is_alone else {}), False
+
+    def _narrowed_to(self, node: dict[str, Any], names: list[str]) -> dict[str, Any]:
+        """Return the schema with the only type besides null; one object for each schema."""
+        others = [name for name in names if name != "null"]
+        if len(others) != 1:
+            return {}
+        return self._narrowed.setdefault(id(node), {**node, "type": others[0]})
 
 
 def _add_columns(columns: list[Column], column: pa.Field) -> int:

@@ -2,7 +2,12 @@
 
 from typing import Any, Final
 
-import msgspec
+try:
+    import msgspec
+except ImportError as error:
+    raise ImportError(
+        "JSON values need the package msgspec: pip install 'ottla[schemas]'"
+    ) from error
 
 from ottla.schemas.json_schema.json_schema import JsonSchema
 from ottla.schemas.json_schema.json_text import DEPTH_MAX, TooDeepError, check_depth

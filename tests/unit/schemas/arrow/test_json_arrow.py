@@ -92,6 +92,36 @@ def test_a_recursive_property_is_a_column_of_json_text() -> None:
     assert found.batch.to_pylist() == [{"v": 1, "next": '{ "v":2}'}]
 
 
+def test_recursion_through_a_nullable_object_ends_in_json_text() -> None:
+    node = {"type": ["object", "null"], "properties": {"l": {"$ref": "#/x"}, "r": {"$ref": "#/x"}}}
+    schema = parse_json_schema(json.dumps({"$ref": "#/x", "x": node}))
+    assert arrow_schema_of(schema) == pa.schema({"l": pa.string(), "r": pa.string()})
+
+
+def test_schemas_of_pydantic_and_msgspec_have_columns() -> None:
+    inner = {
+        "type": "object",
+        "properties": {"x": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+    }
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$ref": "#/$defs/Order",
+        "$defs": {
+            "Order": {
+                "type": "object",
+                "properties": {
+                    "a": {"$ref": "#/$defs/Inner", "description": "d", "default": {}},
+                    "b": {"allOf": [{"$ref": "#/$defs/Inner"}], "title": "B"},
+                },
+            },
+            "Inner": inner,
+        },
+    }
+    columns = pa.struct({"x": pa.int64()})
+    expected = pa.schema({"a": columns, "b": columns})
+    assert arrow_schema_of(parse_json_schema(json.dumps(document))) == expected
+
+
 def test_a_schema_that_is_no_record_has_one_column(compiled: bool) -> None:
     schema = parse_json_schema('{"type": "array", "items": {"type": "integer"}}')
     found = decoder(schema, compiled=compiled).decode(pa.array([b"[1,2]", b"{}", None, b" [ ] "]))
