@@ -42,9 +42,13 @@ def schemas_of(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "maxProperties": SMALL,
         "dependencies": st.dictionaries(NAMES, st.lists(NAMES, unique=True) | inner, max_size=1),
     }
-    arrays = {
-        "items": st.one_of(inner, st.lists(inner, min_size=1, max_size=2)),
+    # The judge fails for `additionalItems` beside `items: false`: they come with a list only.
+    tuples = {
+        "items": st.lists(inner, min_size=1, max_size=2),
         "additionalItems": st.one_of(st.booleans(), inner),
+    }
+    arrays = {
+        "items": inner,
         "contains": inner,
         "minItems": SMALL,
         "maxItems": SMALL,
@@ -53,6 +57,7 @@ def schemas_of(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
         some(objects, type="object"),
         some(arrays, type="array"),
+        some({**arrays, **tuples}, type="array"),
         some({**objects, **arrays}),
         st.lists(inner, min_size=1, max_size=2).map(lambda parts: {"anyOf": parts}),
         st.lists(inner, min_size=1, max_size=2).map(lambda parts: {"allOf": parts}),
@@ -105,10 +110,9 @@ def changed_value(draw: st.DrawFn, key: str, value: Any) -> Any:
     if key in {"items", "contains", "not", "if", "then", "additionalProperties", "additionalItems"}:
         return draw(changed(value)) if isinstance(value, dict) else value
     if key in {"enum", "required"}:
-        return [*value, draw(NAMES)] if draw(st.booleans()) else value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return draw(st.integers(1, 4))
-    return value
+        return value + [name for name in [draw(NAMES)] if name not in value]
+    is_limit = isinstance(value, int) and not isinstance(value, bool)
+    return draw(st.integers(1, 4)) if is_limit else value
 
 
 def parsed(document: Any) -> JsonSchema:

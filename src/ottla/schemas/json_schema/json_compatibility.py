@@ -2,8 +2,8 @@
 
 A schema is compared as a shape: the conjunction of its type, `enum`, `not`, `allOf` and so on. Each
 difference makes the reader accept more values or fewer. Recursive schemas are compared until the
-set of incompatible pairs does not change any more: a pair under comparison counts as compatible
-unless an earlier pass found it incompatible.
+set of incompatible pairs does not change any more: a pair under comparison, or too deep inside of
+other pairs, counts as compatible unless an earlier pass found it incompatible.
 
 Stricter than Confluent's registry, so that compatible schemas read each other's data: added
 `patternProperties`, `propertyNames`, `contains` and `type`, changed `if`/`then`/`else`, and
@@ -25,13 +25,15 @@ from ottla.schemas.json_schema.json_shapes import Kind, Shape, Shapes
 from ottla.schemas.json_schema.json_text import comparable
 from ottla.schemas.parsed_schema import CompatibilityPolicy, Incompatibility
 
-COMPARISONS_MAX: Final = 50_000
+COMPARISONS_MAX: Final = 100_000
 """The most pairs of subschemas in a comparison."""
 COMPARISON_DEPTH_MAX: Final = 60
-"""Pairs of subschemas inside each other."""
-CHANGES_MAX: Final = 100
+"""Pairs of subschemas inside each other; deeper pairs are compared by themselves."""
+CHANGES_MAX: Final = 20
 """The most differences reported for a pair of subschemas."""
 
+PATH_CHARACTERS_MAX: Final = 1_000
+"""Longer paths are cut: recursive schemas make them as long as the schema."""
 LIMIT_RULE: Final = "COMPARISON_LIMIT_EXCEEDED"
 
 
@@ -64,9 +66,8 @@ def incompatibilities(
         found = json_changes(writer, reader, policy)
     except (_LimitError, RecursionError):
         message = (
-            f"the schemas are too large to compare: {COMPARISONS_MAX} pairs of subschemas, "
-            f"{COMPARISON_DEPTH_MAX} inside each other, are the most; use fewer alternatives in "
-            "`oneOf`, `anyOf` and `allOf`, or the level NONE"
+            f"the schemas are too large to compare: {COMPARISONS_MAX} pairs of subschemas are the "
+            "most; use fewer alternatives in `oneOf`, `anyOf` and `allOf`, or the level NONE"
         )
         return [Incompatibility(LIMIT_RULE, "#/", message)]
     return [
@@ -86,12 +87,17 @@ def json_changes(
     compatible = compatible_rules(policy)
     known: dict[tuple[int, int], _Outcome] = {}
     comparisons = 0
+    # The passes before the last one only need the verdicts: lists of changes are their main cost.
+    changes_max, is_last = CHANGES_MAX, False
     while True:
-        comparison = _Comparison(shapes, compatible, known, comparisons)
+        comparison = _Comparison(shapes, compatible, known, comparisons, changes_max)
         outcome = comparison.compare(writer.document, reader.document)
+        comparison.compare_deferred()
         found = comparison.incompatible()
-        if not comparison.has_assumed or found.keys() == known.keys():
+        if is_last or not comparison.has_assumed:
             return list(outcome.changes)
+        is_last = found.keys() == known.keys()
+        changes_max = CHANGES_MAX if is_last else 1
         known, comparisons = found, comparison.count
 
 
@@ -107,7 +113,9 @@ class _Comparison:
         compatible: frozenset[str],
         known: dict[tuple[int, int], _Outcome],
         count: int,
+        changes_max: int,
     ) -> None:
+        self._changes_max = changes_max
         self.has_assumed = False
         self.count = count
         self._shapes = shapes
@@ -115,6 +123,7 @@ class _Comparison:
         self._known = known
         self._outcomes: dict[tuple[int, int], _Outcome] = {}
         self._under_way: set[tuple[int, int]] = set()
+        self._deferred: list[tuple[Shape, Shape]] = []
         self._compare_kind: dict[Kind, Callable[[Shape, Shape], _Changes]] = {
             Kind.STRING: self._strings,
             Kind.NUMBER: self._numbers,
@@ -126,6 +135,11 @@ class _Comparison:
             Kind.COMBINED: self._combined,
         }
 
+    def compare_deferred(self) -> None:
+        """Compare the pairs that were too deep inside of others."""
+        while self._deferred:
+            self.compare(*self._deferred.pop())
+
     def incompatible(self) -> dict[tuple[int, int], _Outcome]:
         """Return the incompatible pairs of this pass."""
         return {pair: one for pair, one in self._outcomes.items() if not one.is_compatible}
@@ -133,13 +147,16 @@ class _Comparison:
     def compare(self, old: Document | Shape, new: Document | Shape) -> _Outcome:
         """Compare two schemas; the paths of the changes are relative."""
         self.count += 1
-        if self.count > COMPARISONS_MAX or len(self._under_way) > COMPARISON_DEPTH_MAX:
+        if self.count > COMPARISONS_MAX:
             raise _LimitError
         old_shape, new_shape = self._shapes.of(old), self._shapes.of(new)
         pair = (id(old_shape), id(new_shape))
         if (done := self._outcomes.get(pair)) is not None:
             return done
-        if pair in self._under_way:
+        is_deep = len(self._under_way) == COMPARISON_DEPTH_MAX
+        if is_deep or pair in self._under_way:
+            if is_deep:
+                self._deferred.append((old_shape, new_shape))
             if pair not in self._known:
                 self.has_assumed = True
             return self._known.get(pair, _Outcome(is_compatible=True, changes=()))
@@ -152,14 +169,14 @@ class _Comparison:
     def _outcome(self, changes: Iterable[Change]) -> _Outcome:
         found = tuple(changes)
         bad = [change for change in found if change.rule not in self._compatible]
-        if len(found) > CHANGES_MAX:
+        if len(found) > self._changes_max:
             good = [change for change in found if change.rule in self._compatible]
-            found = tuple((bad + good)[:CHANGES_MAX])
+            found = tuple((bad + good)[: self._changes_max])
         return _Outcome(not bad, found)
 
     def _at(self, path: str, old: Document | Shape, new: Document | Shape) -> _Changes:
         for change in self.compare(old, new).changes:
-            yield Change(change.rule, path + change.path)
+            yield Change(change.rule, (path + change.path)[:PATH_CHARACTERS_MAX])
 
     # Shapes
 
@@ -324,9 +341,7 @@ class _Comparison:
     def _added_property(self, path: str, name: str, old: Shape, new: Shape) -> _Changes:
         schema = new.properties[name]
         is_new = name in new.required and name not in old.required
-        presence = "OPTIONAL"
-        if is_new:
-            presence = "REQUIRED"
+        presence = "REQUIRED" if is_new else "OPTIONAL"
         rest = _schema_of_rest(old, name)
         default = is_new and self._has_default(new, name)
         with_default = "_WITH_DEFAULT" if default else ""

@@ -5,7 +5,7 @@ in Confluent's registry. A `$ref` leads into the document, to a registered refer
 published meta-schema; the network is never asked. Validation of values uses jsonschema-rs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
@@ -30,11 +30,11 @@ except ImportError as error:  # pragma: no cover - the tests have the extra
 TEXT_BYTES_MAX: Final = 1 << 20
 SUBSCHEMAS_MAX: Final = 20_000
 PATTERN_CHARACTERS_MAX: Final = 8_192
-PATTERNS_MAX: Final = 1_000
+PATTERNS_MAX: Final = 250
 """Different regular expressions of one schema."""
 EVALUATIONS_MAX: Final = 100_000
 """Subschemas that apply to one value, counted along every path of `$ref`, `oneOf`, `allOf`, …"""
-REGEX_BYTES_MAX: Final = 4 << 20
+REGEX_BYTES_MAX: Final = 1 << 20
 """Memory of one compiled regular expression."""
 BACKTRACK_MAX: Final = 100_000
 """Steps of a regular expression with lookaround, which cannot be matched in linear time."""
@@ -459,24 +459,25 @@ _UNDER_WAY: Final = -1
 
 def _count_evaluations(schema: JsonSchema, root: dict[str, Any], counts: dict[int, int]) -> None:
     # A depth-first search without recursion: chains of `$ref` may be long.
-    stack: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    stack: list[tuple[dict[str, Any], list[dict[str, Any]], Iterator[dict[str, Any]]]] = []
 
     def push(node: dict[str, Any]) -> None:
         counts[id(node)] = _UNDER_WAY
-        stack.append((node, _in_place(schema, node)))
+        children = _in_place(schema, node)
+        stack.append((node, children, iter(children)))
 
     push(root)
     while stack:
-        node, waiting = stack[-1]
-        new = [child for child in waiting if id(child) not in counts]
-        if new:
-            push(new[0])
-            continue
-        if any(counts[id(child)] == _UNDER_WAY for child in waiting):
+        node, children, waiting = stack[-1]
+        child = next((one for one in waiting if counts.get(id(one), _UNDER_WAY) < 0), None)
+        if child is not None and id(child) in counts:
             raise InvalidSchemaError(
                 "a `$ref` leads back to itself without a property or an item in between"
             )
-        counts[id(node)] = 1 + sum(counts[id(child)] for child in waiting)
+        if child is not None:
+            push(child)
+            continue
+        counts[id(node)] = 1 + sum(counts[id(one)] for one in children)
         if counts[id(node)] > EVALUATIONS_MAX:
             raise InvalidSchemaError(
                 f"more than {EVALUATIONS_MAX} subschemas apply to one value: "

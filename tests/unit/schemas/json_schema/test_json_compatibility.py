@@ -332,14 +332,21 @@ def test_schemas_that_connect_wrote_for_bytes_are_equivalent() -> None:
 
 
 def test_a_comparison_that_is_too_large_is_one_clear_incompatibility() -> None:
-    parts = [opened(**{f"p{number}": STR}) for number in range(400)]
+    parts = [opened(**{f"p{number}": STR}) for number in range(600)]
     (found,) = schema({"anyOf": parts}).reading(schema({"anyOf": parts}))
     assert found.rule == LIMIT_RULE
     assert "use fewer alternatives" in found.message
-    depth = COMPARISON_DEPTH_MAX + 2
+
+
+def test_long_chains_of_definitions_are_compared_to_the_end() -> None:
+    depth = 10 * COMPARISON_DEPTH_MAX
     chain = {f"d{n}": opened(x={"$ref": f"#/definitions/d{n + 1}"}) for n in range(depth)}
-    deep = {"definitions": {**chain, f"d{depth}": STR}, "$ref": "#/definitions/d0"}
-    assert refused(deep, deep) == {LIMIT_RULE}
+
+    def deep(last: Any) -> dict[str, Any]:
+        return {"definitions": {**chain, f"d{depth}": last}, "$ref": "#/definitions/d0"}
+
+    assert refused(deep(INT), deep(NUM)) == set()
+    assert refused(deep(NUM), deep(INT)) == {"TYPE_NARROWED"}
 
 
 def test_changes_on_many_paths_are_bounded() -> None:
