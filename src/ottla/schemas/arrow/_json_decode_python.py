@@ -1,8 +1,8 @@
 """JSON payloads to the buffers of Arrow columns, in plain Python.
 
 The contract for both this file and its compiled twin `_json_decode`. A plan is a list of columns;
-the first one is the struct of a row. `decode` returns the buffers of each column, and the numbers
-of the rows that could not be decoded: they are null. `decode_row` raises the reason of one of them.
+column 0 is the struct of a row. `decode` returns the buffers of each column, and the numbers of
+the rows that could not be decoded: they are null. `decode_row` raises the reason for such a row.
 
 Missing properties are null. A null is an error unless the column is nullable, and so is a declared
 property that an object has twice. Unknown properties are ignored, but must be JSON.
@@ -22,9 +22,9 @@ from ottla.schemas.values import InvalidValueError
 DEPTH_MAX: Final = 128
 NUMBER_CHARACTERS_MAX: Final = 1_000
 CELLS_FLOOR: Final = 4_096
-"""Values that one row may have in all columns,"""
+"""The most values of a row in all columns,"""
 CELLS_PER_BYTE: Final = 64
-"""and so many more for each byte: short objects of wide structs must not fill the memory."""
+"""and as many more for each byte: short objects of wide structs must not fill the memory."""
 INTEGER_OF_FLOAT_MAX: Final = 1 << 53
 """Integers written like 1e3 are exact up to here."""
 

@@ -87,7 +87,7 @@ def json_changes(
     compatible = compatible_rules(policy)
     known: dict[tuple[int, int], _Outcome] = {}
     comparisons = 0
-    # The passes before the last one only need the verdicts: lists of changes are their main cost.
+    # The passes before the final pass only need the verdicts: lists of changes are their main cost.
     changes_max, is_last = CHANGES_MAX, False
     while True:
         comparison = _Comparison(shapes, compatible, known, comparisons, changes_max)
