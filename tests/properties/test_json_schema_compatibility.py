@@ -119,7 +119,7 @@ def parsed(document: Any) -> JsonSchema:
     return parse_json_schema(json.dumps(document))
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(
     documents.flatmap(lambda one: st.tuples(st.just(one), changed(one))),
     st.lists(JSON, max_size=12),
