@@ -63,7 +63,7 @@ class Comparison:
 
     def __init__(self, reader: AvroType, writer: AvroType) -> None:
         self._pairs: dict[_Key, _Pair] = {}
-        self._branches: dict[int, _Branches] = {}
+        self._branches: dict[int, Branches] = {}
         self._is_complete = True
         self._root = id(reader), id(writer)
         self._explore(reader, writer)
@@ -196,7 +196,7 @@ class Comparison:
     def _candidates(self, reader: Union, writer: AvroType) -> list[AvroType]:
         branches = self._branches.get(id(reader))
         if branches is None:
-            branches = self._branches[id(reader)] = _Branches(reader)
+            branches = self._branches[id(reader)] = Branches(reader)
         return branches.candidates(writer)
 
     def _missing_branches(self, path: str, pair: _Pair) -> Iterator[Incompatibility]:
@@ -241,7 +241,7 @@ class Comparison:
         return not self._pairs[key].is_readable
 
 
-class _Branches:
+class Branches:
     """The branches of a reader's union by the writer's types that they may read."""
 
     __slots__ = ("_aliased", "_by_kind", "_by_name")
