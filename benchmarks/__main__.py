@@ -30,6 +30,7 @@ from benchmarks import (
     three_brokers,
     transaction_floor,
     transactions,
+    typed_codecs,
     wakeups,
 )
 from benchmarks.comparison import measure
@@ -40,6 +41,7 @@ GROUPS = {
     "records": records,
     "arrow": arrow,
     "codecs": codecs,
+    "typed": typed_codecs,
     "admission": admission,
     "imports": imports,
     "storage": storage,

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.comparison import Result
+from ottla.schemas.arrow import avro_arrow
 from ottla.storage.compaction import offset_map
 from ottla.storage.segments import batch_scan
 from ottla.wire import reading, writing
@@ -115,6 +116,8 @@ def _compiled_loops() -> Iterator[str]:
         "crc32c": crc32c.crc32c.__module__,
         "Arrow": vars(arrow)["Columns"].__module__,
         "Arrow rows": vars(arrow)["Rows"].__module__,
+        "Avro to Arrow": vars(avro_arrow)["Decoder"].__module__,
+        "Arrow to Avro": vars(avro_arrow)["Encoder"].__module__,
         "messages read": getattr(vars(reading)["_compiled"], "__name__", reading.__name__),
         "messages written": getattr(vars(writing)["_compiled"], "__name__", writing.__name__),
         "compaction": offset_map.OffsetMap.__module__,
