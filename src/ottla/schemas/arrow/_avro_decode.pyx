@@ -11,21 +11,23 @@ cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
+
+from ottla.schemas.arrow._avro_columns cimport (
+    BAD_BOOLEAN, BRANCH, CAPACITY_MIN, DEPTH, ENUM_INDEX, ENUM_SYMBOL, FULL, ITEMS, L_BOOLEAN,
+    L_BYTES, L_FIXED, L_LIST, L_MAP, L_STRUCT, NEGATIVE_LENGTH, NO_MEMORY, PREFIX, SOUND,
+    TIME_RANGE, TRUNCATED, UNION_INDEX, UTF8, Block, Column, Machine, Step, append_4, append_8,
+    append_bytes, append_fixed, append_null, cut, full, has_null, mark_valid, push_offset, reserve,
+    write_bit,
+)
+from ottla.schemas.arrow._avro_wire cimport (
+    LIMBS, is_utf8, read_decimal, read_int, read_long, read_size, write_uuid,
+)
 
 from ottla.schemas.arrow._avro_decode_python import OUTPUT_BYTES_MAX, ColumnFullError
 from ottla.schemas.avro import avro_resolution
-
-cdef enum Layout:
-    L_NULL = 0
-    L_BOOLEAN = 1
-    L_FIXED = 2
-    L_BYTES = 3
-    L_LIST = 4
-    L_MAP = 5
-    L_STRUCT = 6
 
 cdef enum Operation:
     NULL_ = 0
@@ -61,74 +63,12 @@ cdef enum Operation:
     SKIP_ENUM = 30
     TIME_OF_DAY = 31
 
-cdef enum Fault:
-    SOUND = 0
-    TRUNCATED = 1
-    VARINT = 2
-    INT_RANGE = 3
-    NEGATIVE_LENGTH = 4
-    UNION_INDEX = 5
-    ENUM_INDEX = 6
-    ENUM_SYMBOL = 7
-    BAD_BOOLEAN = 8
-    UTF8 = 9
-    ITEMS = 10
-    DEPTH = 11
-    BRANCH = 12
-    DECIMAL_RANGE = 13
-    DECIMAL_INEXACT = 14
-    TIME_RANGE = 15
-    PREFIX = 16
-    # These end the whole run, and not one value.
-    FULL = 100
-    NO_MEMORY = 101
-
 cdef enum:
-    LIMBS = 8
     DIGITS_MAX = 76
     RESERVED_WIDTH_MAX = 32
-    CAPACITY_MIN = 64
 
 cdef int DEPTH_MAX = avro_resolution.DEPTH_MAX
 cdef int64_t ZERO_SIZE_ITEMS_MAX = avro_resolution.ZERO_SIZE_ITEMS_MAX
-
-cdef struct Step:
-    int32_t operation
-    int32_t column
-    int64_t first
-    int64_t count
-    int64_t extra
-
-cdef struct Block:
-    uint8_t* data
-    int64_t capacity
-
-cdef struct Column:
-    int32_t layout
-    int32_t is_nullable
-    int64_t width
-    int32_t first_child
-    int32_t children
-    int64_t rows
-    int64_t nulls
-    int64_t size
-    Block validity
-    Block offsets
-    Block data
-
-cdef struct Machine:
-    const uint8_t* position
-    const uint8_t* end
-    const Step* steps
-    const int64_t* links
-    const uint8_t* constants
-    const int32_t* child_indexes
-    Column* columns
-    int64_t allocated
-    int64_t allocated_max
-    int64_t zero_size_items
-    int32_t fault_step
-    int32_t full_column
 
 cdef struct Failure:
     int64_t row
@@ -146,344 +86,6 @@ cdef void fill_powers():
 
 
 fill_powers()
-
-
-# Buffers that grow
-
-
-cdef int grow(Machine* machine, Block* block, int64_t needed) noexcept nogil:
-    cdef int64_t capacity = block.capacity * 2
-    cdef uint8_t* data
-    if capacity < needed:
-        capacity = needed
-    if capacity < CAPACITY_MIN:
-        capacity = CAPACITY_MIN
-    if capacity - block.capacity > machine.allocated_max - machine.allocated:
-        return FULL
-    data = <uint8_t*>realloc(block.data, capacity)
-    if data == NULL:
-        return NO_MEMORY
-    machine.allocated += capacity - block.capacity
-    block.data = data
-    block.capacity = capacity
-    return SOUND
-
-
-cdef inline int reserve(Machine* machine, Block* block, int64_t needed) noexcept nogil:
-    if needed <= block.capacity:
-        return SOUND
-    return grow(machine, block, needed)
-
-
-cdef inline int write_bit(Machine* machine, Block* block, int64_t row, int bit) noexcept nogil:
-    cdef int64_t place = row >> 3
-    cdef int shift = row & 7
-    if place >= block.capacity and grow(machine, block, place + 1):
-        return FULL
-    # The bits behind this one are cleared, so no byte has bits that were never written.
-    block.data[place] = (block.data[place] & ((1 << shift) - 1) if shift else 0) | (bit << shift)
-    return SOUND
-
-
-cdef inline int mark_valid(Machine* machine, Column* column) noexcept nogil:
-    if column.is_nullable:
-        return write_bit(machine, &column.validity, column.rows, 1)
-    return SOUND
-
-
-cdef inline int push_offset(Machine* machine, Column* column, int64_t end) noexcept nogil:
-    # The first offset, 0, was written when the column was made.
-    cdef int64_t place = (column.rows + 1) * 4
-    if end > INT32_MAX:
-        return FULL
-    if place + 4 > column.offsets.capacity and grow(machine, &column.offsets, place + 4):
-        return FULL
-    (<int32_t*>(column.offsets.data + place))[0] = <int32_t>end
-    column.rows += 1
-    return SOUND
-
-
-cdef inline int append_bytes(
-    Machine* machine, Column* column, const uint8_t* content, int64_t size
-) noexcept nogil:
-    cdef int64_t end = column.size + size
-    if mark_valid(machine, column):
-        return FULL
-    if end > column.data.capacity and grow(machine, &column.data, end):
-        return FULL
-    memcpy(column.data.data + column.size, content, size)
-    if push_offset(machine, column, end):
-        return FULL
-    column.size = end
-    return SOUND
-
-
-cdef inline uint8_t* append_fixed(Machine* machine, Column* column, int64_t width) noexcept nogil:
-    """Return the place for the next value, or NULL if there is no room."""
-    cdef int64_t start = column.rows * width
-    if mark_valid(machine, column):
-        return NULL
-    if start + width > column.data.capacity and grow(machine, &column.data, start + width):
-        return NULL
-    column.rows += 1
-    return column.data.data + start
-
-
-cdef inline int append_4(Machine* machine, Column* column, void* value) noexcept nogil:
-    cdef uint8_t* place = append_fixed(machine, column, 4)
-    if place == NULL:
-        return FULL
-    memcpy(place, value, 4)
-    return SOUND
-
-
-cdef inline int append_8(Machine* machine, Column* column, void* value) noexcept nogil:
-    cdef uint8_t* place = append_fixed(machine, column, 8)
-    if place == NULL:
-        return FULL
-    memcpy(place, value, 8)
-    return SOUND
-
-
-cdef int append_null(Machine* machine, int32_t index) noexcept nogil:
-    """Append a null, or an empty value where the column has none."""
-    cdef Column* column = &machine.columns[index]
-    cdef int32_t child
-    cdef int64_t start
-    if column.is_nullable:
-        column.nulls += 1
-        if write_bit(machine, &column.validity, column.rows, 0):
-            return full(machine, index)
-    if column.layout == L_BYTES:
-        if push_offset(machine, column, column.size):
-            return full(machine, index)
-        return SOUND
-    if column.layout == L_LIST or column.layout == L_MAP:
-        child = machine.child_indexes[column.first_child]
-        if push_offset(machine, column, machine.columns[child].rows):
-            return full(machine, index)
-        return SOUND
-    if column.layout == L_BOOLEAN:
-        if write_bit(machine, &column.data, column.rows, 0):
-            return full(machine, index)
-    elif column.layout == L_FIXED:
-        start = column.rows * column.width
-        if reserve(machine, &column.data, start + column.width):
-            return full(machine, index)
-        memset(column.data.data + start, 0, column.width)
-    elif column.layout == L_STRUCT:
-        for child in range(column.children):
-            if append_null(machine, machine.child_indexes[column.first_child + child]):
-                return FULL
-    column.rows += 1
-    return SOUND
-
-
-cdef void cut(Machine* machine, int32_t index, int64_t rows) noexcept nogil:
-    """Remove the rows from this one on."""
-    cdef Column* column = &machine.columns[index]
-    cdef int32_t child
-    if column.rows < rows:
-        rows = column.rows
-    if column.layout == L_BYTES:
-        column.size = (<int32_t*>column.offsets.data)[rows]
-    elif column.layout == L_LIST or column.layout == L_MAP:
-        for child in range(column.children):
-            cut(machine, machine.child_indexes[column.first_child + child],
-                (<int32_t*>column.offsets.data)[rows])
-    elif column.layout == L_STRUCT:
-        for child in range(column.children):
-            cut(machine, machine.child_indexes[column.first_child + child], rows)
-    column.rows = rows
-
-
-cdef bint has_null(Column* column) noexcept nogil:
-    """Whether a row is null: nulls are counted before rows are removed."""
-    cdef int64_t row
-    for row in range(column.rows):
-        if not (column.validity.data[row >> 3] >> (row & 7)) & 1:
-            return True
-    return False
-
-
-cdef inline int full(Machine* machine, int32_t index) noexcept nogil:
-    machine.full_column = index
-    return FULL
-
-
-# Reading
-
-
-cdef inline int read_long(Machine* machine, int64_t* value) noexcept nogil:
-    cdef const uint8_t* position = machine.position
-    cdef uint64_t bits, byte
-    cdef int shift
-    if position >= machine.end:
-        return TRUNCATED
-    byte = position[0]
-    position += 1
-    bits = byte & 0x7F
-    if byte >= 0x80:
-        shift = 7
-        while True:
-            if position >= machine.end:
-                return TRUNCATED
-            byte = position[0]
-            position += 1
-            if shift == 63 and byte > 1:
-                return VARINT
-            bits |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    machine.position = position
-    value[0] = <int64_t>((bits >> 1) ^ (~(bits & 1) + 1))
-    return SOUND
-
-
-cdef inline int read_int(Machine* machine, int64_t* value) noexcept nogil:
-    cdef int fault = read_long(machine, value)
-    if fault:
-        return fault
-    return SOUND if value[0] == <int64_t><int32_t>value[0] else INT_RANGE
-
-
-cdef inline int read_size(Machine* machine, int64_t* size) noexcept nogil:
-    """Read the size of bytes, which must follow."""
-    cdef int fault = read_long(machine, size)
-    if fault:
-        return fault
-    if size[0] < 0:
-        return NEGATIVE_LENGTH
-    return SOUND if size[0] <= machine.end - machine.position else TRUNCATED
-
-
-cdef inline bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil:
-    cdef const uint8_t* end = text + size
-    cdef uint64_t word
-    while end - text >= 8:
-        memcpy(&word, text, 8)
-        if word & 0x8080808080808080ULL:
-            break
-        text += 8
-    while text < end and text[0] < 0x80:
-        text += 1
-    return text == end or is_long_utf8(text, end)
-
-
-cdef bint is_long_utf8(const uint8_t* text, const uint8_t* end) noexcept nogil:
-    """Check text that has more than ASCII: no overlong forms, no surrogates."""
-    cdef uint32_t lead, second
-    cdef int more, index
-    while text < end:
-        lead = text[0]
-        if lead < 0x80:
-            text += 1
-            continue
-        if lead < 0xC2 or lead > 0xF4:
-            return False
-        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
-        if end - text <= more:
-            return False
-        second = text[1]
-        if lead == 0xE0 and second < 0xA0 or lead == 0xED and second > 0x9F:
-            return False
-        if lead == 0xF0 and second < 0x90 or lead == 0xF4 and second > 0x8F:
-            return False
-        for index in range(1, more + 1):
-            if text[index] & 0xC0 != 0x80:
-                return False
-        text += more + 1
-    return True
-
-
-# Decimals
-
-
-cdef int read_decimal(
-    const uint8_t* content, int64_t size, int64_t shift, int64_t precision,
-    uint8_t* target, int64_t width,
-) noexcept nogil:
-    """Write a big-endian number as a little-endian one of this width, scaled by 10 ** shift."""
-    cdef uint32_t magnitude[LIMBS]
-    cdef bint is_negative = size > 0 and content[0] >= 0x80
-    cdef uint8_t sign = 0xFF if is_negative else 0
-    cdef int index, fault
-    # All leading bytes that only repeat the sign.
-    while size > LIMBS * 4 and content[0] == sign:
-        content += 1
-        size -= 1
-    if size > LIMBS * 4:
-        return DECIMAL_RANGE
-    if size > 0 and (content[0] >= 0x80) != is_negative:
-        return DECIMAL_RANGE
-    memset(magnitude, sign, sizeof(magnitude))
-    for index in range(size):
-        (<uint8_t*>magnitude)[index] = content[size - 1 - index]
-    if is_negative:
-        negate(magnitude)
-    fault = scale(magnitude, shift)
-    if fault:
-        return fault
-    if not is_below(magnitude, POWERS[precision]):
-        return DECIMAL_RANGE
-    if is_negative:
-        negate(magnitude)
-    memcpy(target, magnitude, width)
-    return SOUND
-
-
-cdef void negate(uint32_t* limbs) noexcept nogil:
-    cdef uint64_t carry = 1
-    cdef int index
-    for index in range(LIMBS):
-        carry += <uint32_t>~limbs[index]
-        limbs[index] = <uint32_t>carry
-        carry >>= 32
-
-
-cdef int scale(uint32_t* limbs, int64_t shift) noexcept nogil:
-    cdef uint64_t carry
-    cdef int index
-    while shift > 0:
-        carry = 0
-        for index in range(LIMBS):
-            carry += <uint64_t>limbs[index] * 10
-            limbs[index] = <uint32_t>carry
-            carry >>= 32
-        if carry:
-            return DECIMAL_RANGE
-        shift -= 1
-    while shift < 0:
-        carry = 0
-        for index in range(LIMBS - 1, -1, -1):
-            carry = (carry << 32) | limbs[index]
-            limbs[index] = <uint32_t>(carry // 10)
-            carry %= 10
-        if carry:
-            return DECIMAL_INEXACT
-        shift += 1
-    return SOUND
-
-
-cdef bint is_below(uint32_t* limbs, uint32_t* bound) noexcept nogil:
-    cdef int index
-    for index in range(LIMBS - 1, -1, -1):
-        if limbs[index] != bound[index]:
-            return limbs[index] < bound[index]
-    return False
-
-
-cdef void write_uuid(const uint8_t* content, uint8_t* text) noexcept nogil:
-    cdef const char* digits = b"0123456789abcdef"
-    cdef int index, place = 0
-    for index in range(16):
-        if index == 4 or index == 6 or index == 8 or index == 10:
-            text[place] = c"-"
-            place += 1
-        text[place] = digits[content[index] >> 4]
-        text[place + 1] = digits[content[index] & 15]
-        place += 2
 
 
 # Steps
@@ -680,7 +282,7 @@ cdef int read_decimal_column(Machine* machine, const Step* step, Column* column)
             return fault
     elif machine.end - machine.position < size:
         return TRUNCATED
-    fault = read_decimal(machine.position, size, step.count, step.extra, number, column.width)
+    fault = read_decimal(machine.position, size, step.count, POWERS[step.extra], number, column.width)
     if fault:
         return fault
     machine.position += size

@@ -373,3 +373,23 @@ def test_random_payloads_leave_memory_flat() -> None:
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     # The first rounds make room; afterwards nothing may be left behind.
     assert peaks[-1] - peaks[2] < 8 * 1024
+
+
+@SLOW
+@given(st.data())
+def test_a_schema_that_is_called_compatible_decodes_what_the_other_wrote(
+    data: st.DataObject,
+) -> None:
+    writer, other = data.draw(avro_data.records()), data.draw(avro_data.records())
+    reader = data.draw(st.sampled_from([known_as(writer, other), writer]))
+    reader = data.draw(avro_data.evolved(reader))
+    payloads = written(writer, data.draw(st.lists(avro_data.values(writer), max_size=3)))
+    if not parsed(reader).reading(parsed(writer)):
+        errors = decoded(reader, writer, payloads).errors.values()
+        # The comparison ignores logical types, and bytes may be no text.
+        allowed = ("time is out of range", "a decimal has", "not valid UTF-8")
+        assert [text for text in errors if not any(part in text for part in allowed)] == []
+
+
+def known_as(writer: Schema, reader: Schema) -> Schema:
+    return {**reader, "name": "Other", "aliases": [writer["name"]]}
