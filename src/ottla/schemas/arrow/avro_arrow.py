@@ -61,7 +61,11 @@ def arrow_schema_of(schema: AvroSchema) -> pa.Schema:
 
 
 class AvroArrowDecoder:
-    """Decodes values of one writer's schema into the columns of one reader's schema."""
+    """Decodes values of one writer's schema into the columns of one reader's schema.
+
+    ResolutionError if no value of the writer can be read; InvalidSchemaError if the reader's schema
+    is recursive or has too many columns. A decoder has no state of a call: threads may share it.
+    """
 
     def __init__(self, reader: AvroSchema, writer: AvroSchema) -> None:
         self._program = resolve(writer.root, reader.root)
