@@ -1,6 +1,6 @@
 """Protobuf schemas: parser, linker, printer, compatibility and values."""
 
 try:
-    import google.protobuf  # noqa: F401 - tells a user without the extra how to get it
+    from google.protobuf import descriptor_pb2  # noqa: F401 - imported to see if it is there
 except ModuleNotFoundError:
     raise ImportError("Protobuf schemas need protobuf: pip install 'ottla[schemas]'") from None

@@ -79,3 +79,9 @@ def json_name(name: str) -> str:
     """Return the JSON name that a field has without the option json_name."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def is_repeated(field: Any) -> bool:
+    """Return whether a FieldDescriptor is repeated; Protobuf 7 has no `label`, 5 no `is_repeated`."""
+    known = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if known is None else known)

@@ -15,7 +15,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from ottla.schemas.protobuf.proto_names import messages_of, resolve
+from ottla.schemas.protobuf.proto_names import is_repeated, messages_of, resolve
+from ottla.schemas.protobuf.proto_reader import option_name
 from ottla.schemas.protobuf.proto_tokens import shown
 
 _EXTENSIONS: Final = frozenset({"extension"})
@@ -31,9 +32,10 @@ _UNKNOWN_NAME: Final = re.compile(r'has no field named "([^"]*)"')
 class OptionError(Exception):
     """An option that cannot be set; the linker adds the line."""
 
-    def __init__(self, owner: str, reason: str) -> None:
+    def __init__(self, owner: str, reason: str, name: str = "") -> None:
         super().__init__(reason)
         self.owner = owner
+        self.name = name
 
 
 def holders_of(descriptor: Any) -> Iterator[tuple[str, Any]]:
@@ -121,22 +123,23 @@ def _set(
     pool: DescriptorPool | None,
 ) -> None:
     """Follow the parts of the option's name, and set the last one."""
-    message, shown_name = options, option_name(option)
+    message, field, shown_name = options, None, option_name(option)
     for index, part in enumerate(option.name):
         field = _field_of(message, part, extension_of)
         if field is None:
-            raise OptionError(owner, f"unknown option {shown(shown_name)}")
+            raise OptionError(owner, f"unknown option {shown(shown_name)}", shown_name)
         if index + 1 == len(option.name):
             break
-        if field.type != FieldDescriptor.TYPE_MESSAGE or field.is_repeated:
-            raise OptionError(owner, f"option {shown(shown_name)} goes into a value with no fields")
+        if field.type != FieldDescriptor.TYPE_MESSAGE or is_repeated(field):
+            reason = f"option {shown(shown_name)} goes into a value with no fields"
+            raise OptionError(owner, reason, shown_name)
         message = _member(message, field)
         message.SetInParent()
     try:
         _set_value(message, field, option, pool)
     except (ValueError, text_format.ParseError, TypeError, RecursionError) as error:
         reason = f"option {shown(shown_name)}: {shown(str(error))}"
-        raise OptionError(owner, reason) from None
+        raise OptionError(owner, reason, shown_name) from None
 
 
 def _field_of(message: Any, part: Any, extension_of: Callable[[str], Any]) -> Any:
@@ -156,21 +159,25 @@ def _set_value(message: Any, field: Any, option: Any, pool: DescriptorPool | Non
         if not option.HasField("aggregate_value"):
             raise ValueError("its value must be in braces")
         member = _member(message, field)
-        target = member.add() if field.is_repeated else member
-        if not field.is_repeated:
+        target = member.add() if is_repeated(field) else member
+        if not is_repeated(field):
             target.SetInParent()
         text_format.Merge(option.aggregate_value, target, descriptor_pool=pool)
         return
     value = _scalar(field, option)
-    if field.is_repeated:
+    if is_repeated(field):
         _member(message, field).append(value)
         return
-    if message.HasExtension(field) if field.is_extension else message.HasField(field.name):
+    if field.has_presence and _has(message, field):
         raise ValueError("it is set twice")
     if field.is_extension:
         message.Extensions[field] = value
     else:
         setattr(message, field.name, value)
+
+
+def _has(message: Any, field: Any) -> bool:
+    return bool(message.HasExtension(field) if field.is_extension else message.HasField(field.name))
 
 
 def _scalar(field: Any, option: Any) -> Any:
@@ -215,12 +222,6 @@ def _number(option: Any) -> float:
     raise ValueError("its value must be a number")
 
 
-def option_name(option: Any) -> str:
-    """Return the name of an option as text writes it."""
-    parts = (f"({part.name_part})" if part.is_extension else part.name_part for part in option.name)
-    return ".".join(parts)
-
-
 # --- options as text again
 
 
@@ -239,7 +240,7 @@ def written_options(options: Any, pool: DescriptorPool) -> list[Any]:
 
 def _written(field: Any, value: Any, names: tuple[tuple[str, bool], ...] = ()) -> Iterator[Any]:
     name = (*names, (field.full_name if field.is_extension else field.name, field.is_extension))
-    if field.is_repeated:
+    if is_repeated(field):
         for element in value:
             yield _option(name, field, element)
     elif field.type == FieldDescriptor.TYPE_MESSAGE and not field.is_extension:
@@ -301,7 +302,7 @@ def _elements(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         entry_class = GetMessageClass(field.message_type)
         return [entry_class(key=key, value=value[key]) for key in sorted(value)]
-    return value if field.is_repeated else [value]
+    return value if is_repeated(field) else [value]
 
 
 def _aggregate_name(field: Any) -> str:

@@ -15,9 +15,14 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from ottla.schemas.protobuf.proto_names import json_name, messages_of
-from ottla.schemas.protobuf.proto_options import holders_of, option_name, written_options
+from ottla.schemas.protobuf.proto_options import holders_of, written_options
 from ottla.schemas.protobuf.proto_parser import FIELD_NUMBER_MAX, SCALARS
-from ottla.schemas.protobuf.proto_reader import ENUM_NUMBER_MAX, ProtoFile, ReservedValue
+from ottla.schemas.protobuf.proto_reader import (
+    ENUM_NUMBER_MAX,
+    ProtoFile,
+    ReservedValue,
+    option_name,
+)
 from ottla.schemas.protobuf.proto_tokens import Token, TokenKind, bytes_of, quoted, tokens_of
 
 Field = FieldDescriptorProto

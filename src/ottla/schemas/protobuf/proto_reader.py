@@ -47,6 +47,13 @@ class ProtoFile:
             full_name = full_name.rpartition(".")[0]
         return self.positions.get(full_name, 0)
 
+    def option_position(self, owner: str, name: str) -> int:
+        """Return the position of an option; `owner` is the package for an option of the file."""
+        for key in (f"{owner} option {name}", f" option {name}"):
+            if key in self.positions:
+                return self.positions[key]
+        return self.position(owner)
+
 
 class ProtoReader:
     """A cursor over the tokens of one text; the parser adds the declarations."""
@@ -153,8 +160,9 @@ class ProtoReader:
     # --- options
 
     def _option_statement(self, options: Any, owner: str) -> None:
-        self._declare(f"{owner} option")
-        options.uninterpreted_option.append(self._option(UninterpretedOption()))
+        position, option = self._token.position, self._option(UninterpretedOption())
+        self._declare(f"{owner} option {option_name(option)}", position)
+        options.uninterpreted_option.append(option)
         self._expect(";")
 
     def _bracketed(self, read: Callable[[], None]) -> None:
@@ -166,8 +174,8 @@ class ProtoReader:
 
     def _field_options(self, member: Any, owner: str) -> None:
         def read() -> None:
-            self._declare(f"{owner} option")
             position, option = self._token.position, self._option(UninterpretedOption())
+            self._declare(f"{owner} option {option_name(option)}", position)
             name = option.name[0].name_part
             if len(option.name) > 1 or option.name[0].is_extension:
                 name = ""
@@ -269,6 +277,12 @@ class ProtoReader:
             if depth == 0:
                 break
         return " ".join(token.text for token in self._tokens[start + 1 : self._next - 1])
+
+
+def option_name(option: Any) -> str:
+    """Return the name of an option as text writes it."""
+    parts = (f"({part.name_part})" if part.is_extension else part.name_part for part in option.name)
+    return ".".join(parts)
 
 
 def _default_text(content: bytes, *, is_bytes: bool) -> str:

@@ -21,7 +21,7 @@ _TOKEN: Final = re.compile(
                  |(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+[fF]?+)
         (?![A-Za-z0-9_]))
     | (?P<STRING>"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"|'[^'\\\n]*+(?:\\[^\n][^'\\\n]*+)*+')
-    | (?P<SYMBOL>[][{}()<>=;,.:/+-])
+    | (?P<SYMBOL>[][{}()<>=;,.:+-]|/(?!\*))
     | (?P<WRONG>.)
     """,
     re.VERBOSE | re.DOTALL,
@@ -42,7 +42,6 @@ _SIMPLE_ESCAPES: Final = {
     b'"': b'"',
     b"?": b"?",
 }
-_REASONS: Final = {'"': "an unterminated string", "'": "an unterminated string", "/": "a lone '/'"}
 
 
 class TokenKind(Enum):
@@ -66,7 +65,7 @@ class Token(NamedTuple):
 def fail(text: str, position: int, reason: str) -> NoReturn:
     """Raise InvalidSchemaError with the line of a position."""
     line = text.count("\n", 0, position) + 1
-    raise InvalidSchemaError(f"line {line}: {reason}")
+    raise InvalidSchemaError(f"line {line}: {reason}") from None
 
 
 def shown(text: str) -> str:
@@ -97,7 +96,7 @@ def _wrong(text: str, position: int) -> str:
     character = text[position]
     if character.isdigit():
         return "a number followed by a letter"
-    return f"unexpected {_REASONS.get(character, repr(character))}"
+    return "a string without an end" if character in "\"'" else f"unexpected {character!r}"
 
 
 def integer_of(literal: str) -> int | None:

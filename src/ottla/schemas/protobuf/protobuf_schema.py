@@ -131,7 +131,7 @@ class ProtobufSchema:
 
     @cached_property
     def _names_by_indexes(self) -> dict[tuple[int, ...], str]:
-        pending = [
+        pending: list[tuple[tuple[int, ...], str, Any]] = [
             ((index,), self._full_name(message.name), message)
             for index, message in enumerate(self._descriptor.message_type)
         ]
@@ -266,7 +266,7 @@ def _linked(file: ProtoFile, references: Mapping[str, ProtobufSchema]) -> Protob
             pool = _checked_pool(file, schema)
             set_custom_options(descriptor, linker.kinds, pool)
     except OptionError as error:
-        fail(file.text, file.position(error.owner), str(error))
+        fail(file.text, file.option_position(error.owner, error.name), str(error))
     schema = ProtobufSchema(file, descriptor, imports)
     _checked_pool(file, schema)
     return schema
