@@ -170,19 +170,16 @@ class Columns:
         skip: int,
     ) -> None:
         """Decode the values; `errors` gets the row and the code of each that is not valid."""
-        ends = offsets.cast("B").cast("q" if is_large else "i")
+        ends = offsets.cast("q" if is_large else "i")
         root = self._columns[0]
         for row in range(rows):
             at = start + row
             if validity is not None and not validity[at >> 3] >> (at & 7) & 1:
                 self._append_null(root)
                 continue
-            value = bytes(content[ends[at] : ends[at + 1]])
             self._cells = 0
             try:
-                if len(value) < skip:
-                    raise DecodingError(TRUNCATED)
-                self._append(root, 0, value[skip:])
+                self._append(root, 0, _after(bytes(content[ends[at] : ends[at + 1]]), skip))
             except DecodingError as error:
                 self._truncate(root, row)
                 self._append_null(root)
@@ -209,8 +206,8 @@ class Columns:
             number, wire = tag >> 3, tag & 7
             if tag > 0xFFFFFFFF or number == 0:
                 raise DecodingError(BAD_NUMBER)
-            child = message.fields.get(number)
-            after = -1 if child is None else self._take(child, message, wire, value, at)
+            known = message.fields.get(number)
+            after = -1 if known is None else self._take(known, message, wire, value, at)
             at = _skip(value, at, wire, number, 0) if after < 0 else after
 
     def _take(self, child: _Column, message: _Column, wire: int, value: bytes, at: int) -> int:
@@ -351,6 +348,12 @@ class Columns:
         else:
             del column.data[rows * _WIDTHS[node.kind] :]
         del column.valid[rows:]
+
+
+def _after(value: bytes, skip: int) -> bytes:
+    if len(value) < skip:
+        raise DecodingError(TRUNCATED)
+    return value[skip:]
 
 
 def _wire_type(node: Node) -> int:

@@ -16,6 +16,9 @@ and members of a oneof are null if they are absent. A map keeps repeated keys as
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 try:
@@ -24,6 +27,7 @@ except ModuleNotFoundError:
     raise ImportError("Arrow columns need pyarrow: pip install 'ottla[arrow]'") from None
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, EncodeError
 
 from ottla.schemas.arrow._protobuf_decode_python import ERRORS, Kind, Node
 from ottla.schemas.arrow.arrow_codec import DecodedValues
@@ -112,12 +116,12 @@ class ProtobufArrowDecoder:
                 raise ValueError(f"values are {values.type}: expected binary or large_binary")
             validity, offsets, content = values.buffers()
             columns.decode(
-                memoryview(b"" if content is None else content),
-                memoryview(offsets),
+                memoryview(b"" if content is None else content).cast("B"),
+                memoryview(offsets).cast("B"),
                 is_large,
                 values.offset,
                 len(values),
-                memoryview(validity) if values.null_count else None,
+                memoryview(validity).cast("B") if values.null_count else None,
                 skip,
             )
         return columns
@@ -313,3 +317,249 @@ def _size(precision: str, scale: str | None) -> tuple[int, int] | None:
         return None
     is_valid = 0 < found[0] <= DECIMAL_PRECISION_MAX and 0 <= found[1] <= found[0]
     return found if is_valid else None
+
+
+# --- encoding
+
+
+class ProtobufArrowEncoder:
+    """Encodes columns as messages, through Protobuf's Python objects.
+
+    Columns are matched to fields by name. A null is an absent field, or no element of a list.
+    """
+
+    def __init__(
+        self, schema: ProtobufSchema, arrow_schema: pa.Schema, message_name: str | None = None
+    ) -> None:
+        name = message_name_of(schema, message_name)
+        self._class = schema.message_class(name)
+        fields = self._class.DESCRIPTOR.fields_by_name
+        unknown = [column for column in arrow_schema.names if column not in fields]
+        if unknown:
+            raise ValueError(f"message {name} has no field {unknown[0]!r} for the column")
+        self._names = arrow_schema.names
+        self._fields = [fields[column] for column in arrow_schema.names]
+
+    def encode(self, batch: pa.RecordBatch, prefix: bytes = b"") -> pa.Array:
+        """Return a BinaryArray with one message per row, each after the prefix.
+
+        ValueError, with the column and row, if a value does not fit the schema.
+        """
+        if batch.schema.names != self._names:
+            raise ValueError(f"columns {batch.schema.names}: expected {self._names}")
+        columns = [column.to_pylist() for column in batch.columns]
+        found = [self._row(columns, row, prefix) for row in range(batch.num_rows)]
+        return pa.array(found, pa.binary())
+
+    def _row(self, columns: list[list[Any]], row: int, prefix: bytes) -> bytes:
+        message = self._class()
+        for field, column in zip(self._fields, columns, strict=True):
+            try:
+                _set_field(message, field, column[row])
+            except (TypeError, ValueError, OverflowError, DecodeError, AttributeError) as error:
+                raise ValueError(f"column {field.name!r}, row {row}: {error}") from None
+        try:
+            return prefix + bytes(message.SerializeToString())
+        except EncodeError as error:
+            raise ValueError(f"row {row}: {error}") from None
+
+
+def _set_field(message: Any, field: Any, value: Any) -> None:
+    if value is None:
+        return
+    if not is_repeated(field):
+        if field.message_type is not None:
+            target = getattr(message, field.name)
+            target.SetInParent()
+            _fill_message(target, field.message_type, value)
+        else:
+            setattr(message, field.name, _scalar_of(field, value))
+        return
+    target = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        _set_map(target, field.message_type, value)
+    elif field.message_type is not None:
+        for element in value:
+            if element is not None:
+                _fill_message(target.add(), field.message_type, element)
+    else:
+        target.extend(_scalar_of(field, element) for element in value if element is not None)
+
+
+def _set_map(target: Any, entry: Any, value: Any) -> None:
+    key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
+    for key, element in value.items() if isinstance(value, dict) else value:
+        number = _scalar_of(key_field, key)
+        if value_field.message_type is not None:
+            member = target[number]
+            if element is not None:
+                _fill_message(member, value_field.message_type, element)
+        elif element is not None:
+            target[number] = _scalar_of(value_field, element)
+
+
+def _scalar_of(field: Any, value: Any) -> Any:
+    if field.enum_type is None or isinstance(value, int):
+        return value
+    known = field.enum_type.values_by_name.get(value)
+    if known is not None:
+        return known.number
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is no value of {field.enum_type.full_name}") from None
+
+
+def _fill_message(target: Any, kind: Any, value: Any) -> None:
+    name = kind.full_name
+    if isinstance(value, bytes) and name not in WRAPPERS:
+        target.MergeFromString(value)
+    elif name in WRAPPERS:
+        target.value = value
+    elif isinstance(value, dt.datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+        target.FromDatetime(aware.astimezone(dt.UTC).replace(tzinfo=None))
+    elif isinstance(value, dt.timedelta):
+        target.FromTimedelta(value)
+    elif isinstance(value, dt.date):
+        target.year, target.month, target.day = value.year, value.month, value.day
+    elif isinstance(value, Decimal):
+        _fill_decimal(target, value)
+    elif isinstance(value, dict):
+        for member, element in value.items():
+            if member not in kind.fields_by_name:
+                raise ValueError(f"message {name} has no field {member!r}")
+            _set_field(target, kind.fields_by_name[member], element)
+    else:
+        raise ValueError(f"{type(value).__name__} is no value of message {name}")
+
+
+def _fill_decimal(target: Any, value: Decimal) -> None:
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    number = int("".join(map(str, digits)))
+    number = -number if sign else number
+    target.value = number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
+    target.precision, target.scale = len(digits), -exponent
+
+
+# --- a schema for columns
+
+_TEXT_NAMES: Final = {
+    pa.float16(): "float",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.int8(): "int32",
+    pa.int16(): "int32",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.uint8(): "uint32",
+    pa.uint16(): "uint32",
+    pa.uint32(): "uint32",
+    pa.uint64(): "uint64",
+    pa.bool_(): "bool",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.binary_view(): "bytes",
+    pa.date32(): "google.type.Date",
+}
+_IMPORTS: Final = {
+    "google.protobuf.Timestamp": "google/protobuf/timestamp.proto",
+    "google.protobuf.Duration": "google/protobuf/duration.proto",
+    "google.type.Date": "google/type/date.proto",
+    DECIMAL: "confluent/type/decimal.proto",
+}
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MAP_KEYS: Final = frozenset({"int32", "int64", "uint32", "uint64", "bool", "string"})
+
+
+def protobuf_text_of(arrow_schema: pa.Schema, message_name: str) -> str:
+    """Return a proto3 schema whose message has these columns; ValueError if a type has no form.
+
+    The name may have a package: `shop.Order`. A nullable scalar becomes `optional`.
+    """
+    package, _, name = message_name.rpartition(".")
+    writer = _TextWriter()
+    body = writer.message(name, arrow_schema, "")
+    lines = ['syntax = "proto3";']
+    if package:
+        lines.append(f"package {package};")
+    lines += (
+        ["", *(f'import "{path}";' for path in sorted(writer.imports))] if writer.imports else []
+    )
+    return "\n".join([*lines, "", *body, ""])
+
+
+class _TextWriter:
+    """Writes messages as lines, and collects the imports that they need."""
+
+    def __init__(self) -> None:
+        self.imports: set[str] = set()
+
+    def message(self, name: str, fields: Any, path: str) -> list[str]:
+        if not _IDENTIFIER.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a Protobuf message: rename it")
+        lines, inner = [], []
+        for number, field in enumerate(fields, 1):
+            place = f"{path}{field.name}"
+            if not _IDENTIFIER.fullmatch(field.name):
+                raise ValueError(f"column {place!r} cannot be a Protobuf name: rename it")
+            declared, nested = self._field(field, place)
+            lines.append(f"  {declared} {field.name} = {number}{self._options(field.type)};")
+            inner += [f"  {line}" for line in nested]
+        return [f"message {name} {{", *inner, *lines, "}"]
+
+    def _field(self, field: pa.Field, place: str) -> tuple[str, list[str]]:
+        kind = field.type
+        if pa.types.is_map(kind):
+            key, _ = self._single(kind.key_field, f"{place}.key", "")
+            if key not in _MAP_KEYS:
+                raise ValueError(f"column {place!r}: a map's key cannot be {kind.key_type}")
+            value, nested = self._single(kind.item_field, f"{place}.value", field.name)
+            return f"map<{key}, {value}>", nested
+        if _is_list(kind):
+            element, nested = self._single(kind.value_field, f"{place}.element", field.name)
+            return f"repeated {element}", nested
+        name, nested = self._single(field, place, field.name)
+        is_message = "." in name or bool(nested)
+        return name if is_message or not field.nullable else f"optional {name}", nested
+
+    def _single(self, field: pa.Field, place: str, name: str) -> tuple[str, list[str]]:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_struct(kind):
+            nested = f"{name[:1].upper()}{name[1:]}Fields"
+            return nested, self.message(nested, kind, f"{place}.")
+        found = _TEXT_NAMES.get(kind)
+        if pa.types.is_timestamp(kind):
+            found = "google.protobuf.Timestamp"
+        elif pa.types.is_duration(kind):
+            found = "google.protobuf.Duration"
+        elif pa.types.is_decimal(kind):
+            found = DECIMAL
+        elif pa.types.is_fixed_size_binary(kind):
+            found = "bytes"
+        if found is None:
+            raise ValueError(f"column {place!r} is {kind}: Protobuf has no form for it, cast it")
+        self.imports.update({_IMPORTS[found]} if found in _IMPORTS else ())
+        return found, []
+
+    def _options(self, kind: pa.DataType) -> str:
+        if _is_list(kind):
+            kind = kind.value_type
+        if not pa.types.is_decimal(kind):
+            return ""
+        self.imports.add("confluent/meta.proto")
+        params = [
+            f'{{ key: "precision" value: "{kind.precision}" }}',
+            f'{{ key: "scale" value: "{kind.scale}" }}',
+        ]
+        return f" [(confluent.field_meta) = {{ params: [{', '.join(params)}] }}]"
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )

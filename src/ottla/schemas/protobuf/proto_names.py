@@ -82,6 +82,6 @@ def json_name(name: str) -> str:
 
 
 def is_repeated(field: Any) -> bool:
-    """Return whether a FieldDescriptor is repeated; Protobuf 7 has no `label`, 5 no `is_repeated`."""
+    """Return whether a FieldDescriptor is repeated: Protobuf 7 has no label, 5 no is_repeated."""
     known = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if known is None else known)

@@ -189,7 +189,8 @@ class _Printer:
         return "".join(shown_messages) + "".join(enums)
 
     def _message(self, message: Any, full_name: str) -> str:
-        return f"{_visibility(message)}message {message.name} {{{self._message_body(message, full_name)}}}\n"
+        body = self._message_body(message, full_name)
+        return f"{_visibility(message)}message {message.name} {{{body}}}\n"
 
     def _message_body(self, message: Any, full_name: str) -> str:
         bare = [field for field in message.field if not field.HasField("oneof_index")]
