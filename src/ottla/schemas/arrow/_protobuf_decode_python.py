@@ -191,7 +191,8 @@ class Columns:
         nulls = column.valid.count(0)
         is_bool = column.node.kind == Kind.BOOL
         data = _bits(column.data) if is_bool else bytes(column.data)
-        offsets = struct.pack(f"={len(column.offsets)}i", *column.offsets)
+        has_offsets = column.node.kind not in _WIDTHS
+        offsets = struct.pack(f"={len(column.offsets)}i", *column.offsets) if has_offsets else b""
         return len(column.valid), nulls, _bits(column.valid) if nulls else None, data, offsets
 
     # --- reading

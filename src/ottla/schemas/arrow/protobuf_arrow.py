@@ -28,6 +28,7 @@ except ModuleNotFoundError:
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from ottla.schemas.arrow._protobuf_decode_python import ERRORS, Kind, Node
 from ottla.schemas.arrow.arrow_codec import DecodedValues
@@ -169,7 +170,7 @@ def _planned(
     schema: ProtobufSchema, message_name: str | None
 ) -> tuple[tuple[Node, ...], pa.DataType]:
     name = message_name_of(schema, message_name)
-    plan = _Plan()
+    plan = _Plan(schema.pool)
     kind = plan.fill(0, schema.pool.FindMessageTypeByName(name), (), Node(Kind.MESSAGE))
     return tuple(plan.nodes), kind
 
@@ -177,8 +178,9 @@ def _planned(
 class _Plan:
     """The nodes of a message; a place is reserved before it is filled."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Any) -> None:
         self.nodes: list[Node] = [Node(Kind.MESSAGE)]
+        self._pool = pool
 
     def _reserve(self, count: int) -> int:
         first = len(self.nodes)
@@ -250,7 +252,7 @@ class _Plan:
             first = self._reserve(1)
             self.nodes[index] = _with(node, Kind.WRAPPER, first, 1)
             return self._single(first, message.fields_by_name["value"], around, Node(Kind.INT32, 1))
-        size = decimal_size(field) if name == DECIMAL else None
+        size = _decimal_size(field, self._pool) if name == DECIMAL else None
         if size is not None:
             first = self._slots((Kind.BYTES, 1), (Kind.INT32, 3))
             self.nodes[index] = _with(node, Kind.DECIMAL, first, 2, *size)
@@ -297,17 +299,20 @@ def _enum_node(node: Node, enum: Any) -> Node:
     )
 
 
-def decimal_size(field: Any) -> tuple[int, int] | None:
+def _decimal_size(field: Any, pool: Any) -> tuple[int, int] | None:
     """Return precision and scale of a field with Confluent's decimal type, if its options say so.
 
     The params are in the option confluent.field_meta; without a scale the field stays a struct.
     """
-    options = field.GetOptions()
-    for option, value in options.ListFields():
-        if option.is_extension and option.full_name == "confluent.field_meta":
-            params = value.params
-            return _size(params.get("precision", str(DECIMAL_PRECISION_MAX)), params.get("scale"))
-    return None
+    try:
+        extension = pool.FindExtensionByName("confluent.field_meta")
+    except KeyError:
+        return None
+    # GetOptions() has the classes of the global pool, which do not know the extension.
+    options = GetMessageClass(extension.containing_type)()
+    options.ParseFromString(field.GetOptions().SerializeToString())
+    params = options.Extensions[extension].params
+    return _size(params.get("precision", str(DECIMAL_PRECISION_MAX)), params.get("scale"))
 
 
 def _size(precision: str, scale: str | None) -> tuple[int, int] | None:

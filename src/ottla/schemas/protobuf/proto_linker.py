@@ -34,6 +34,15 @@ _NO_MAP_KEYS: Final = {
     Field.TYPE_ENUM,
     Field.TYPE_GROUP,
 }
+_NOT_PACKABLE: Final = {
+    Field.TYPE_STRING,
+    Field.TYPE_BYTES,
+    Field.TYPE_MESSAGE,
+    Field.TYPE_GROUP,
+}
+_64_BITS: Final = {
+    number for number, limits in _INTEGER_RANGES.items() if limits[1] in {2**63, 2**64}
+}
 _RESERVED_NUMBERS: Final = range(19_000, 20_000)
 _OPTIONS_PREFIX: Final = ".google.protobuf."
 
@@ -110,6 +119,11 @@ class Linker:
             self._resolve_type(field, scope, full_name)
         if field.HasField("default_value"):
             self._default(field, full_name)
+        is_repeated = field.label == Field.LABEL_REPEATED
+        if field.options.packed and not (is_repeated and field.type not in _NOT_PACKABLE):
+            self._fail(full_name, "only repeated numbers, bools and enums can be packed")
+        if field.options.jstype and field.type not in _64_BITS:
+            self._fail(full_name, "only fields of 64 bits have a jstype")
         if field.HasField("json_name") and "\0" in field.json_name:
             self._fail(full_name, "json_name has a zero character")
 
@@ -299,12 +313,13 @@ def _default_float(written: str, *, is_float: bool) -> str | None:
 
 def _shortest(value: float, *, is_float: bool) -> str:
     """Return the shortest text that gives the value again, in the form of C's `%g`."""
+    value = _single(value) if is_float else value
     if value == math.inf:
         return "inf"
     digits = (6, 9) if is_float else (15, 17)
     short = f"{value:.{digits[0]}g}"
     if is_float:
-        return short if _single(float(short)) == _single(value) else f"{value:.{digits[1]}g}"
+        return short if _single(float(short)) == value else f"{value:.{digits[1]}g}"
     return short if float(short) == value else f"{value:.{digits[1]}g}"
 
 

@@ -161,6 +161,8 @@ def _set_value(message: Any, field: Any, option: Any, pool: DescriptorPool | Non
         member = _member(message, field)
         target = member.add() if is_repeated(field) else member
         if not is_repeated(field):
+            if _has(message, field):
+                raise ValueError("it is set twice")
             target.SetInParent()
         text_format.Merge(option.aggregate_value, target, descriptor_pool=pool)
         return

@@ -322,7 +322,10 @@ class _Parser(ProtoReader):
             messages.extend(holder.nested_type)
             del holder.nested_type[:]
 
+        before = len(extensions)
         self._body(statement)
+        if len(extensions) == before:
+            self._fail(f"the extension of {shown(extendee)} has no fields")
 
     # --- ranges
 

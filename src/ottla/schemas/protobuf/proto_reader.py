@@ -22,6 +22,7 @@ from ottla.schemas.protobuf.proto_tokens import (
     tokens_of,
 )
 
+Field = FieldDescriptorProto
 NESTING_MAX: Final = 32
 """Of messages, and of braces in option values; protoc has the same limit for messages."""
 DECLARATIONS_MAX: Final = 50_000
@@ -193,9 +194,12 @@ class ProtoReader:
     def _set_special(self, member: Any, attribute: str, option: Any, position: int) -> None:
         """Set json_name, or the default value as it is written: the linker normalizes it."""
         if attribute == "default_value":
+            is_text = member.type in {Field.TYPE_STRING, Field.TYPE_BYTES}
+            if is_text and not option.HasField("string_value"):
+                fail(self._text, position, "the default of the field must be a string")
             end = self._tokens[self._next].position
             if option.HasField("string_value"):
-                is_bytes = member.type == FieldDescriptorProto.TYPE_BYTES
+                is_bytes = member.type == Field.TYPE_BYTES
                 member.default_value = _default_text(option.string_value, is_bytes=is_bytes)
             else:
                 written = self._text[position:end].partition("=")[2]
@@ -261,7 +265,7 @@ class ProtoReader:
         self._next += 1
 
     def _aggregate(self) -> str:
-        """Return the tokens between braces, with a space between each two."""
+        """Return the tokens between braces, with spaces between them."""
         depth, start = 0, self._next
         while True:
             token = self._token
@@ -276,7 +280,9 @@ class ProtoReader:
             self._next += 1
             if depth == 0:
                 break
-        return " ".join(token.text for token in self._tokens[start + 1 : self._next - 1])
+        texts = (token.text for token in self._tokens[start + 1 : self._next - 1])
+        # Python's text format wants a sign right before its number.
+        return "".join(text if text == "-" else f"{text} " for text in texts).rstrip()
 
 
 def option_name(option: Any) -> str:
