@@ -232,7 +232,7 @@ OTHERS: Final = (
     'edition = "2023"; message A { optional int32 x = 1; }',
     'edition = "2023"; message A { required int32 x = 1; }',
     'edition = "2023"; message A { reserved "x"; }',
-    'edition = "2023"; message A { int32 x = 1 [default = 1, features.field_presence = IMPLICIT]; }',
+    'edition = "2023"; message A { int32 x = 1 [default = 1, features.field_presence = IMPLICIT]; }',  # noqa: E501
     'message A { } syntax = "proto2";',
     'edition = "2023"; message A { group G = 1 {} }',
 )

@@ -94,7 +94,8 @@ def set_custom_options(descriptor: Any, kinds: Mapping[str, str], pool: Descript
             options = GetMessageClass(pool.FindMessageTypeByName(name))()
         except KeyError:
             reason = "a custom option needs the import google/protobuf/descriptor.proto"
-            raise OptionError(owner, reason) from None
+            first = option_name(holder.options.uninterpreted_option[0])
+            raise OptionError(owner, reason, first) from None
         written = list(holder.options.uninterpreted_option)
         del holder.options.uninterpreted_option[:]
         options.ParseFromString(holder.options.SerializeToString())

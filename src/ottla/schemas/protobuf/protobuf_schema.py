@@ -35,7 +35,7 @@ from ottla.schemas.schema import SchemaType
 SERIALIZED_BYTES_MAX: Final = 1 << 20
 FILES_MAX: Final = 1_000
 """Of one schema: its own file and all files that it imports, also indirectly."""
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]++={0,2}+\s*+")
 MessageClass = type[Message]
 _OWN_NAME: Final = "default.proto"
 _NAME_IN_ERROR: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -334,7 +334,8 @@ def built_in(path: str) -> ProtobufSchema:
     if descriptor is None:
         raise KeyError(path)
     imports = {name: built_in(name) for name in descriptor.dependency}
-    return ProtobufSchema(ProtoFile(descriptor), descriptor, imports)
+    pool = ProtobufSchema(ProtoFile(descriptor), descriptor, imports).pool_with_options
+    return ProtobufSchema(source_of(descriptor, pool), descriptor, imports)
 
 
 # --- serialized descriptors

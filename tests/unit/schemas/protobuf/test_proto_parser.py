@@ -46,9 +46,6 @@ def test_a_file_has_the_descriptor_that_protoc_gives_it(
 ) -> None:
     schema = read(path, judged, parsed)
     wanted = judged[path]
-    if path == "google/protobuf/descriptor.proto":
-        # protoc leaves out options that only the source keeps.
-        schema.descriptor.message_type[0].extension_range[0].ClearField("options")
     pool = schema.pool_with_options
     assert comparable(schema.descriptor, pool) == comparable(wanted, pool)
 
@@ -69,7 +66,7 @@ def test_a_text_that_protoc_refuses_is_refused_with_its_line(text: str, tmp_path
     (tmp_path / "file.proto").write_text(text)
     with pytest.raises(ValueError, match=r"file\.proto"):
         protoc(tmp_path, "file.proto")
-    with pytest.raises(InvalidSchemaError, match="^line 1: ."):
+    with pytest.raises(InvalidSchemaError, match=r"^line 1: ."):
         parse_protobuf(text)
 
 
@@ -82,7 +79,7 @@ def test_a_text_that_protoc_refuses_is_refused_with_its_line(text: str, tmp_path
         (MESSAGE + "\n  int32 a = 1 [packed = 3];\n}", "line 4: option packed: its value must"),
         (MESSAGE + "\n  option (x) = 1;\n}", "line 4: a custom option needs the import google"),
         ("/* a\nb */\nimport 'x';", "line 3: import 'x' has no reference of this name"),
-        ("x" * 1_000, "line 1: expected a declaration such as 'message', found xxx"),
+        ("x" * 99 + " {", "line 1: expected a declaration such as 'message', found xxx"),
     ],
 )
 def test_an_error_has_the_line_and_the_reason(text: str, error: str) -> None:
@@ -93,10 +90,10 @@ def test_an_error_has_the_line_and_the_reason(text: str, error: str) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("message A {" * 100_000, "nested more than 32 deep"),
-        ("message A { option x = " + "{ a: " * 100_000, "nested more than 32 deep"),
-        ("message A { optional " + "group A = 1 {" * 1_000, "optional"),
-        ('syntax = "proto3";' + "/*" * 500_000, "a comment without an end"),
+        ("message A {" * 90_000, "nested more than 32 deep"),
+        ("message A { option x = " + "{ a: " * 90_000, "nested more than 32 deep"),
+        ("message A { optional " + "group A = 1 { optional " * 1_000, "nested more than 32 deep"),
+        ('syntax = "proto3";' + "/* " * 300_000, "a comment without an end"),
         ('syntax = "proto3"; import "' + "\\" * 500_000, "a string without an end"),
         ("message A {" + "reserved 1;" * 60_000 + "}", "more than 50000 declarations"),
         (";" * 500_000, "more than 300000 tokens"),

@@ -238,7 +238,7 @@ def test_two_versions_of_one_import_are_refused() -> None:
     two = parse_protobuf("syntax = 'proto3'; message Id { int32 id = 1; }")
     left = parse_protobuf("syntax = 'proto3'; import 'id.proto';", {"id.proto": one})
     text = "syntax = 'proto3'; import 'left.proto'; import 'id.proto';"
-    with pytest.raises(InvalidSchemaError, match="two different files are imported as 'id.proto'"):
+    with pytest.raises(InvalidSchemaError, match="two different files are imported"):
         parse_protobuf(text, {"left.proto": left, "id.proto": two})
 
 
