@@ -79,7 +79,7 @@ DECIMAL: Final = "confluent.type.Decimal"
 
 
 def arrow_schema_of(schema: ProtobufSchema, message_name: str | None = None) -> pa.Schema:
-    """Return the columns of a message, by default of the first one."""
+    """Return the columns of a message; the default is the first message."""
     return pa.schema(list(_planned(schema, message_name)[1]))
 
 
@@ -482,7 +482,7 @@ _MAP_KEYS: Final = frozenset({"int32", "int64", "uint32", "uint64", "bool", "str
 
 
 def protobuf_text_of(arrow_schema: pa.Schema, message_name: str) -> str:
-    """Return a proto3 schema whose message has these columns; ValueError if a type has no form.
+    """Return a proto3 schema with these columns as one message; ValueError if a type has no form.
 
     The name may have a package: `shop.Order`. A nullable scalar becomes `optional`.
     """

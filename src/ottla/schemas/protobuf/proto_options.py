@@ -85,7 +85,7 @@ def set_standard_options(descriptor: Any) -> bool:
 
 
 def set_custom_options(descriptor: Any, kinds: Mapping[str, str], pool: DescriptorPool) -> None:
-    """Set the options whose names are extensions; the pool has this file and its imports."""
+    """Set the options that are extensions; the pool has this file and its imports."""
     for owner, holder in holders_of(descriptor):
         if not holder.HasField("options") or not holder.options.uninterpreted_option:
             continue
@@ -123,7 +123,7 @@ def _set(
     extension_of: Callable[[str], Any],
     pool: DescriptorPool | None,
 ) -> None:
-    """Follow the parts of the option's name, and set the last one."""
+    """Follow the parts of the option's name, and set the value of the last part."""
     message, field, shown_name = options, None, option_name(option)
     for index, part in enumerate(option.name):
         field = _field_of(message, part, extension_of)

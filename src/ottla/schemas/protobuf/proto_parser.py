@@ -189,7 +189,7 @@ class _Parser(ProtoReader):
         self._body(statement)
 
     def _is_field(self) -> bool:
-        """Return whether the statement is a field whose type is named like a keyword."""
+        """Return whether the statement is a field with a type that is named like a keyword."""
         after = self._tokens[self._next + 1 : self._next + 3]
         return (
             len(after) == 2

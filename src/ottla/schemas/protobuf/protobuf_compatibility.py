@@ -134,7 +134,7 @@ class _Comparison:
         for name, numbers in new_members.items():
             moved = len(was_plain & numbers.keys())
             if moved > 1:
-                text = f"{moved} fields were moved into oneof {name}, which keeps only one of them"
+                text = f"{moved} fields were moved into oneof {name}, which keeps a single field"
                 self.add("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", text)
             elif moved == 1 and was_in_oneof & numbers.keys():
                 text = f"A field was moved into oneof {name}, which already had fields"

@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from ottla.schemas.parsed_schema import CompatibilityPolicy, Incompatibility, InvalidSchemaError
 from ottla.schemas.protobuf.built_in_files import PATHS, built_in_text, protobuf_file
 from ottla.schemas.protobuf.proto_linker import Linker
-from ottla.schemas.protobuf.proto_names import messages_of, symbols_of
+from ottla.schemas.protobuf.proto_names import is_repeated, messages_of, symbols_of
 from ottla.schemas.protobuf.proto_options import (
     OptionError,
     holders_of,
@@ -353,7 +353,19 @@ def _decoded(text: str) -> Any:
     except DecodeError:
         reason = "neither .proto text nor a serialized FileDescriptorProto in base64"
         raise InvalidSchemaError(f"line 1: {reason}") from None
+    _check_strings(descriptor)
     return descriptor
+
+
+def _check_strings(message: Any) -> None:
+    """Refuse strings that are not UTF-8: Protobuf gives them as bytes. It limits the nesting."""
+    for field, value in message.ListFields():
+        elements = value if is_repeated(field) else [value]
+        if field.message_type is not None:
+            for element in elements:
+                _check_strings(element)
+        elif field.type == field.TYPE_STRING and not all(isinstance(e, str) for e in elements):
+            raise InvalidSchemaError(f"{field.full_name} is not UTF-8")
 
 
 def _of_descriptor(descriptor: Any, references: Mapping[str, ProtobufSchema]) -> ProtobufSchema:
@@ -368,7 +380,10 @@ def _of_descriptor(descriptor: Any, references: Mapping[str, ProtobufSchema]) ->
     schema = ProtobufSchema(placeholder, descriptor, imports)
     _checked_pool(placeholder, schema)
     # Printed and parsed again: a descriptor obeys the same rules as text.
-    text = print_file(source_of(descriptor, schema.pool_with_options))
+    try:
+        text = print_file(source_of(descriptor, schema.pool_with_options))
+    except (DecodeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InvalidSchemaError(f"the descriptor is not valid: {error}") from None
     file = parse_file(text)
     file.descriptor.name = descriptor.name
     return _linked(file, references)

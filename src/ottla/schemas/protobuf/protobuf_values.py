@@ -38,7 +38,7 @@ class ProtobufReader:
 
 
 class ProtobufWriter:
-    """Writes messages that one schema declares."""
+    """Writes messages of one schema."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
         self._schema = schema
