@@ -5,6 +5,7 @@ import struct
 from decimal import Decimal
 from typing import Any
 
+import ptars
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -302,3 +303,21 @@ def test_columns_that_do_not_fit_are_named() -> None:
     for column, kind in {"a b": pa.int32(), "t": pa.time64("us")}.items():
         with pytest.raises(ValueError, match=f"column '{column}'"):
             protobuf_text_of(pa.schema([(column, kind)]), "A")
+
+
+def test_ptars_reads_the_same_columns() -> None:
+    schema = parse_protobuf("""
+    syntax = "proto3"; import "google/protobuf/timestamp.proto"; enum E { Z = 0; Y = 1; }
+    message A { int64 i = 1; sint32 s = 2; string t = 3; double d = 4; bool b = 5; E e = 6;
+      google.protobuf.Timestamp at = 7; B m = 8; repeated fixed64 r = 9; repeated B rm = 10;
+      optional uint32 o = 11; map<string, int32> z = 12; bytes y = 13; }
+    message B { float x = 1; string n = 2; }
+    """)
+    cls = schema.message_class("A")
+    full = cls(i=-1, s=-2, t="ž", d=0.5, b=True, e=1, at={"seconds": -5, "nanos": 1000}, m={"x": 2},
+               r=[1, 2**64 - 1], rm=[{"n": "q"}, {}], o=0, z={"k": -1}, y=b"\xff")  # fmt: skip
+    values = [full.SerializeToString(), b""]
+    config = ptars.PtarsConfig(timestamp_unit="us", enum_repr="string")
+    pool = ptars.HandlerPool([cls.DESCRIPTOR.file], config=config)
+    wanted = pool.get_for_message(cls.DESCRIPTOR).list_to_record_batch(values)
+    assert decode(schema, values).batch.to_pylist() == wanted.to_pylist()
