@@ -34,6 +34,11 @@ def subject_not_found(subject: str) -> RegistryError:
     return RegistryError(40401, f"Subject '{subject}' not found.")
 
 
+def context_not_found(context: str) -> RegistryError:
+    """There is no such context."""
+    return RegistryError(40401, f"Context '{context}' not found.")
+
+
 def version_not_found(version: int | str) -> RegistryError:
     """The subject has no such version."""
     return RegistryError(40402, f"Version {version} not found.")
