@@ -48,18 +48,18 @@ from ottla.schemas.schema import Metadata, Rule, RuleSet, Schema
 class ConfigUpdate(Struct, rename="camel", omit_defaults=True):
     """The body of PUT /config, and its response."""
 
-    alias: str | None | UnsetType = UNSET
-    normalize: bool | None | UnsetType = UNSET
-    validate_fields: bool | None | UnsetType = UNSET
-    validate_new_schemas: bool | None | UnsetType = UNSET
-    validate_rules: bool | None | UnsetType = UNSET
-    compatibility: str | None | UnsetType = UNSET
-    compatibility_policy: str | None | UnsetType = UNSET
-    compatibility_group: str | None | UnsetType = UNSET
-    default_metadata: MetadataForm | None | UnsetType = UNSET
-    override_metadata: MetadataForm | None | UnsetType = UNSET
-    default_rule_set: RuleSetForm | None | UnsetType = UNSET
-    override_rule_set: RuleSetForm | None | UnsetType = UNSET
+    alias: str | UnsetType | None = UNSET
+    normalize: bool | UnsetType | None = UNSET
+    validate_fields: bool | UnsetType | None = UNSET
+    validate_new_schemas: bool | UnsetType | None = UNSET
+    validate_rules: bool | UnsetType | None = UNSET
+    compatibility: str | UnsetType | None = UNSET
+    compatibility_policy: str | UnsetType | None = UNSET
+    compatibility_group: str | UnsetType | None = UNSET
+    default_metadata: MetadataForm | UnsetType | None = UNSET
+    override_metadata: MetadataForm | UnsetType | None = UNSET
+    default_rule_set: RuleSetForm | UnsetType | None = UNSET
+    override_rule_set: RuleSetForm | UnsetType | None = UNSET
 
 
 class ModeUpdate(Struct):

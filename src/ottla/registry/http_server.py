@@ -3,7 +3,7 @@
 uvicorn with h11 serves about 3,500 requests a second on one core, which is less than the registry
 must serve; this protocol serves several times as many, because it parses a head with two regular
 expressions. It knows keep-alive, pipelining, Content-Length and chunked bodies, HEAD, and
-`Expect: 100-continue`. It does not know upgrades, trailers (they are dropped) or streamed responses.
+`Expect: 100-continue`. It drops trailers, and knows neither upgrades nor streamed responses.
 
 A request that breaks RFC 9112, or a limit, gets one error response and the connection is closed:
 after it, the place where the next request begins is not certain. Requests of a connection are
@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 _REQUEST_LINE = re.compile(r"([A-Z]{1,20}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _VISIBLE: Final = r"\x21-\x7e\x80-\xff"
-_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_HEADER = re.compile(rf"({_TOKEN}):[ \t]*((?:[{_VISIBLE}]+(?:[ \t]+[{_VISIBLE}]+)*)?)[ \t]*")
+_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_HEADER = re.compile(rf"({_NAME}):[ \t]*((?:[{_VISIBLE}]+(?:[ \t]+[{_VISIBLE}]+)*)?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?")
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,15}")
 _SINGLE_HEADERS: Final = frozenset({"content-length", "host", "transfer-encoding", "content-type"})
@@ -262,7 +262,7 @@ class _Connection(asyncio.Protocol):
             return
         self.deadline = self._loop.time() + IDLE_SECONDS_MAX
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         """End. A request that is being handled is completed, without a response."""
         self._server.remove(self)
         self._transport = None
@@ -387,7 +387,7 @@ class _Connection(asyncio.Protocol):
     def _handle(self, request: HttpRequest) -> None:
         try:
             handled = self._server.handler(request)
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged, and answered with 500
             handled = self._failed(request)
         if isinstance(handled, HttpResponse):
             self._respond(request, handled)
@@ -408,7 +408,9 @@ class _Connection(asyncio.Protocol):
             return
         failure = done.exception()
         if failure is not None:
-            _log.error("Handling %s %.200s failed", request.method, request.target, exc_info=failure)
+            _log.error(
+                "Handling %s %.200s failed", request.method, request.target, exc_info=failure
+            )
         self._respond(request, done.result() if failure is None else _error(500, "internal error"))
         if self._is_ready():
             self._begin_reading()

@@ -153,7 +153,7 @@ def _completed_schema(
     request: SchemaRequest,
     config: ConfigForm,
     mode: str,
-    normalize: bool,  # noqa: FBT001 - private, and named at its only call
+    normalize: bool,
 ) -> tuple[Schema, bool]:
     schema = requested_schema(machine, subject, request)
     previous = machine.state.latest(subject)
@@ -171,9 +171,7 @@ def _completed_schema(
     return canonical(machine, subject, schema, config, normalize=normalize), is_completed
 
 
-def _live_version(
-    machine: RegistryMachine, subject: str, stored: StoredSchema
-) -> Version | None:
+def _live_version(machine: RegistryMachine, subject: str, stored: StoredSchema) -> Version | None:
     versions = [
         version
         for version in machine.state.versions_with(stored)
@@ -189,7 +187,7 @@ def _is_answer(request: SchemaRequest, version: Version) -> bool:
     ) == version.number
 
 
-def _registered(version: Version, is_completed: bool) -> Registered:  # noqa: FBT001
+def _registered(version: Version, is_completed: bool) -> Registered:
     stored = version.stored
     return Registered(stored.id, version.number, stored.schema, stored.guid, is_completed)
 
@@ -223,9 +221,7 @@ def _wanted_id(
     return request.id
 
 
-def _next_version(
-    machine: RegistryMachine, subject: str, request: SchemaRequest, mode: str
-) -> int:
+def _next_version(machine: RegistryMachine, subject: str, request: SchemaRequest, mode: str) -> int:
     versions = machine.state.versions(subject)
     if len(versions) >= VERSIONS_MAX:
         raise too_large(f"The number of versions of subject {subject}", VERSIONS_MAX)
@@ -246,7 +242,7 @@ def _decision(
     schema: Schema,
     number: int,
     wanted_id: int,
-    is_completed: bool,  # noqa: FBT001
+    is_completed: bool,
 ) -> Decision:
     context = context_of(subject)
     schema_id = wanted_id or machine.state.max_ids.get(context, 0) + 1

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from ottla.registry.parsed_schemas import ParsedSchemas
+from ottla.registry.qualified_subjects import is_valid
 from ottla.registry.registry_errors import invalid_subject
 from ottla.registry.registry_state import RegistryState
-from ottla.registry.qualified_subjects import is_valid
 from ottla.registry.schemas_records import ConfigForm, Record
 
 BUILT_IN_LEVEL: Final = "BACKWARD"

@@ -9,7 +9,7 @@ A scope is a subject, a context (`:.c:`, or the empty text for the default conte
 
 import logging
 from bisect import insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from ottla.registry.qualified_subjects import (
@@ -63,7 +63,13 @@ class Version:
     __slots__ = ("is_deleted", "number", "stored", "subject", "timestamp_ms")
 
     def __init__(
-        self, subject: str, number: int, stored: StoredSchema, timestamp_ms: int, *, is_deleted: bool
+        self,
+        subject: str,
+        number: int,
+        stored: StoredSchema,
+        timestamp_ms: int,
+        *,
+        is_deleted: bool,
     ) -> None:
         self.subject = subject
         self.number = number
@@ -87,7 +93,7 @@ class _Context:
         self.ids_by_schema: dict[tuple[bytes, SchemaType], list[int]] = {}
 
 
-_NO_VERSIONS: Final[Mapping[int, Version]] = {}
+_NO_VERSIONS: Final[dict[int, Version]] = {}
 
 
 class RegistryState:
@@ -126,7 +132,7 @@ class RegistryState:
         """Return the subjects of a context."""
         return [subject for subject in self.subjects() if context_of(subject) == context]
 
-    def versions(self, subject: str) -> Mapping[int, Version]:
+    def versions(self, subject: str) -> dict[int, Version]:
         """Return the versions of a subject by number, in order, with the soft-deleted."""
         return self._subjects.get(subject, _NO_VERSIONS)
 

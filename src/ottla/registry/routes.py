@@ -460,18 +460,14 @@ ROUTES: Final = (
         _schemas,
         (*_LIST, "latestOnly", "aliases", "ruleType", *_PAGE),
     ),
-    Route(
-        "GET", _ID, _READ, _schema_by_id, ("subject", *_SHOWN, "fetchMaxId", "findTags")
-    ),
+    Route("GET", _ID, _READ, _schema_by_id, ("subject", *_SHOWN, "fetchMaxId", "findTags")),
     Route("GET", _ID + "/schema", _READ, _text_by_id, ("subject", "format")),
     Route("GET", _ID + "/subjects", _READ, _subjects_by_id, ("subject", "deleted", *_PAGE)),
     Route("GET", _ID + "/versions", _READ, _versions_by_id, ("subject", "deleted", *_PAGE)),
     Route("GET", "/schemas/guids/{guid}", _READ, _schema_by_guid, ("format",)),
     Route("GET", "/schemas/guids/{guid}/ids", _READ, _ids_by_guid),
     Route("GET", "/subjects", _READ, _subjects, (*_LIST, "deletedOnly", *_PAGE)),
-    Route(
-        "POST", _SUBJECT, _READ, _look_up, ("normalize", "deleted", "format"), SchemaRequest
-    ),
+    Route("POST", _SUBJECT, _READ, _look_up, ("normalize", "deleted", "format"), SchemaRequest),
     Route("DELETE", _SUBJECT, _DELETE, _delete_subject, ("permanent",)),
     Route(
         "GET",
