@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from ottla.registry.registry_machine import RegistryMachine
 from tests.schemas_log_twin import SchemasLogTwin, SharedLog
 
 
-async def no_forward(url: str, request: HttpRequest) -> HttpResponse:
+async def no_forward(url: str, request: HttpRequest) -> HttpResponse:  # noqa: RUF029
     raise OSError(f"there is no broker at {url}")
 
 
@@ -130,3 +130,18 @@ def threaded_registry(**settings: Any) -> Iterator[str]:
     finally:
         loop.call_soon_threadsafe(stopping.set)
         thread.join()
+
+
+def with_registry(story: Callable[[DirectClient], Awaitable[None]]) -> Callable[[], None]:
+    """Make a test of a coroutine that needs an empty registry."""
+
+    async def run() -> None:
+        async with direct_client() as client:
+            await story(client)
+
+    def test() -> None:
+        asyncio.run(run())
+
+    test.__name__ = story.__name__
+    test.__doc__ = story.__doc__
+    return test
