@@ -144,7 +144,9 @@ def test_a_topic_of_confluent_loads() -> None:
             "subject": "b", "version": 1, "id": 2, "schema": "{}", "schemaType": "JSON",
             "references": [{"name": "n", "subject": "a", "version": 1}], "deleted": False,
         }),
-        raw({"keytype": "DELETE_SUBJECT", "subject": "b", "magic": 0}, {"subject": "b", "version": 1}),
+        raw({"keytype": "DELETE_SUBJECT", "subject": "b", "magic": 0}, {
+            "subject": "b", "version": 1,
+        }),
         raw({"keytype": "CLEAR_SUBJECT", "subject": "b", "magic": 0}, {"subject": "b"}),
         raw({"keytype": "MODE", "subject": "a", "magic": 0}, None),
     )  # fmt: skip
@@ -166,7 +168,9 @@ def test_a_topic_of_karapace_loads() -> None:
             "deleted": False, "id": 2, "schema": "{}", "schemaType": "JSON", "subject": "a",
             "version": 2, "references": [],
         }),
-        raw({"keytype": "DELETE_SUBJECT", "magic": 0, "subject": "a"}, {"subject": "a", "version": 1}),
+        raw({"keytype": "DELETE_SUBJECT", "magic": 0, "subject": "a"}, {
+            "subject": "a", "version": 1,
+        }),
         (json.dumps({"keytype": "SCHEMA", "magic": 1, "subject": "a", "version": 2}).encode(), b""),
     )  # fmt: skip
     assert state.unreadable == 0
