@@ -17,6 +17,9 @@ from confluent_kafka.schema_registry import (
     SchemaRegistryClient,
     ServerConfig,
 )
+from confluent_kafka.schema_registry.common.schema_registry_client import (
+    ConfigCompatibilityLevel,
+)
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from schema_registry.client import SchemaRegistryClient as CommunityClient
 from schema_registry.client import schema as community_schema
@@ -79,7 +82,7 @@ def test_confluents_client_configures(client: SchemaRegistryClient) -> None:
     assert client.get_compatibility() == "BACKWARD"
     client.set_compatibility("a", "FULL")
     assert client.get_compatibility("a") == "FULL"
-    client.set_config("a", ServerConfig(compatibility="NONE"))
+    client.set_config("a", ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
     assert client.get_config("a").compatibility_level == "NONE"
     client.delete_config("a")
     client.update_mode("b", "READONLY")

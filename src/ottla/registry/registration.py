@@ -236,6 +236,11 @@ def _next_version(machine: RegistryMachine, subject: str, request: SchemaRequest
     return wanted
 
 
+def next_id(machine: RegistryMachine, context: str) -> int:
+    """Return an id that the context never had."""
+    return machine.state.max_ids.get(context, 0) + 1
+
+
 def _decision(
     machine: RegistryMachine,
     subject: str,
@@ -245,7 +250,7 @@ def _decision(
     is_completed: bool,
 ) -> Decision:
     context = context_of(subject)
-    schema_id = wanted_id or machine.state.max_ids.get(context, 0) + 1
+    schema_id = wanted_id or next_id(machine, context)
     if schema_id > NUMBER_MAX:
         raise too_large(f"The next id of context {context}", NUMBER_MAX)
     records = [schema_record(subject, number, schema_id, schema)]
