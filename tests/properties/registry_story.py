@@ -1,7 +1,7 @@
 """Several registries on one log, in virtual time: leaders change, brokers crash, replay is late.
 
-Clients register schemas, and delete some. What a client was told, and the log at the end, must agree:
-see `violations`.
+Clients register schemas, and delete some. Their responses and the log at the end must agree: see
+`violations`.
 """
 
 import asyncio
@@ -155,33 +155,49 @@ class Story:
 def violations(story: Story) -> Iterator[str]:
     """Yield the rules that a run broke."""
     yield from story.unread
-    state = RegistryState()
+    values = [read_record(one.key, one.value).value for one in story.shared.records]
+    registered = [value for value in values if isinstance(value, SchemaValue)]
+    yield from _id_violations(registered)
+    yield from _lost(story, registered)
+    if not story.deletes:
+        yield from _version_violations(registered)
+
+
+def _context(value: SchemaValue) -> str:
+    return ".c" if value.subject.startswith(":.c:") else "."
+
+
+def _id_violations(registered: list[SchemaValue]) -> Iterator[str]:
     text_by_id: dict[tuple[str, int], str] = {}
-    ids_by_text: dict[tuple[str, str], set[int]] = {}
-    places: dict[tuple[str, int], set[tuple[int, str]]] = {}
-    versions: dict[str, int] = {}
-    for record in story.shared.records:
-        state.replay(record)
-        value = read_record(record.key, record.value).value
-        if not isinstance(value, SchemaValue):
-            continue
-        context = ".c" if value.subject.startswith(":.c:") else "."
-        known = text_by_id.setdefault((context, value.id), value.schema)
+    for value in registered:
+        known = text_by_id.setdefault((_context(value), value.id), value.schema)
         if known != value.schema:
-            yield f"id {value.id} of context {context} was given twice"
-        ids_by_text.setdefault((context, value.schema), set()).add(value.id)
-        places.setdefault((value.subject, value.version), set()).add((value.id, value.schema))
+            yield f"id {value.id} of context {_context(value)} was given twice"
+
+
+def _version_violations(registered: list[SchemaValue]) -> Iterator[str]:
+    versions: dict[str, int] = {}
+    ids_by_text: dict[tuple[str, str], set[int]] = {}
+    for value in registered:
         last = versions.get(value.subject, 0)
-        if not story.deletes and value.version != last + 1:
+        if value.version != last + 1:
             yield f"version {value.version} of {value.subject} came after {last}"
         versions[value.subject] = value.version
-    if not story.deletes:
-        for (_, text), ids in ids_by_text.items():
-            if len(ids) > 1:
-                yield f"{text} has the ids {ids}"
+        ids_by_text.setdefault((_context(value), value.schema), set()).add(value.id)
+    for (_, text), ids in ids_by_text.items():
+        if len(ids) > 1:
+            yield f"{text} has the ids {ids}"
+
+
+def _lost(story: Story, registered: list[SchemaValue]) -> Iterator[str]:
+    state = RegistryState()
+    for record in story.shared.records:
+        state.replay(record)
+    places = {
+        (value.subject, value.version, value.id, _spaced(value.schema)) for value in registered
+    }
     for one in story.acknowledged:
-        stored = places.get((one.subject, one.version), ())
-        if (one.id, one.text) not in {(known, _spaced(text)) for known, text in stored}:
+        if (one.subject, one.version, one.id, one.text) not in places:
             yield f"{one} is not in the log"
         if not story.deletes and state.versions(one.subject)[one.version].stored.id != one.id:
             yield f"{one} is lost"

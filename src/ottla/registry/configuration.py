@@ -74,7 +74,7 @@ def record_scope(scope: str) -> str | None:
 
 
 def get_config(machine: RegistryMachine, scope: str, *, inherited: bool) -> ConfigForm:
-    """Return the configuration of a scope, or with `inherited` the one that applies to it."""
+    """Return the configuration of a scope; with `inherited`, all that applies to it."""
     own = machine.state.configs.get(scope)
     if inherited or scope == DEFAULT_SCOPE:
         return machine.config(scope)
@@ -133,7 +133,7 @@ def delete_config(machine: RegistryMachine, scope: str) -> Decision:
 
 
 def get_mode(machine: RegistryMachine, scope: str, *, inherited: bool) -> ModeUpdate:
-    """Return the mode of a scope, or with `inherited` the one that applies to it."""
+    """Return the mode of a scope; with `inherited`, the mode that applies to it."""
     own = machine.state.modes.get(scope)
     if inherited or scope == DEFAULT_SCOPE:
         return ModeUpdate(machine.mode(scope))
@@ -163,7 +163,7 @@ def _subjects_in(machine: RegistryMachine, scope: str) -> list[str]:
 
 
 def delete_mode(machine: RegistryMachine, scope: str, *, recursive: bool) -> Decision:
-    """Remove a mode and return it; with `recursive`, also those of the subjects in the scope."""
+    """Remove a mode and return it; with `recursive`, also the modes of subjects in the scope."""
     own = machine.state.modes.get(scope)
     scopes = [scope] if own is not None else []
     if recursive:

@@ -287,7 +287,7 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Keep the connection for the responses to what has been received."""
+        """Keep the connection until the received requests are answered."""
         self._has_ended_input = True
         return self._handling is not None and not self._is_discarding
 
@@ -326,7 +326,7 @@ class _Connection(asyncio.Protocol):
     # Requests
 
     def _advance(self) -> None:
-        """Handle the requests in the buffer until one is incomplete, or has to be waited for."""
+        """Handle the requests in the buffer, up to an incomplete or an asynchronous one."""
         if self._is_advancing:  # `pause_writing` and `resume_writing` come from within a write
             return
         self._is_advancing = True

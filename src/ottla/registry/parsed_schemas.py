@@ -7,12 +7,12 @@ the outcome is in the cache here. So a large schema of one client delays no othe
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from ottla.registry.qualified_subjects import in_context_of
-from ottla.registry.registry_state import RegistryState, StoredSchema, Version
+from ottla.registry.registry_state import RegistryState, Version
 from ottla.schemas.parsed_schema import (
     CompatibilityPolicy,
     Incompatibility,
@@ -25,11 +25,12 @@ from ottla.schemas.schema import Schema, SchemaReference, SchemaType
 LIGHT_CHARACTERS_MAX: Final = 32 << 10
 """Texts up to this length, together, are parsed and compared on the event loop."""
 CACHED_CHARACTERS_MAX: Final = 512 << 10
-"""The length of all texts with a cached parsed schema; the last one is always cached."""
+"""The length of all texts with a cached parsed schema; the last schema is always cached."""
 CACHED_COMPARISONS_MAX: Final = 64
 REFERENCES_MAX: Final = 100
 """The direct references of a schema."""
 REFERENCE_DEPTH_MAX: Final = 10
+_TOO_DEEP: Final = "the schema is nested too deeply"
 _DESCENT_MAX: Final = 2 * REFERENCE_DEPTH_MAX
 """A chain of references in a log that another registry wrote is followed this far."""
 
@@ -56,6 +57,9 @@ class _Parsed:
 
 # The count of removals is part of the key: a hard delete can change the meaning of references.
 _SchemaKey = tuple[str, SchemaType, str, tuple[SchemaReference, ...], int]
+
+
+_Comparison = list[tuple[Version, Incompatibility]] | InvalidSchemaError
 
 
 class _Cache(Generic[T]):
@@ -90,23 +94,55 @@ class ParsedSchemas:
     def __init__(self, state: RegistryState) -> None:
         self._state = state
         self._schemas: _Cache[_Parsed | InvalidSchemaError] = _Cache(CACHED_CHARACTERS_MAX)
-        self._comparisons: _Cache[list[tuple[Version, Incompatibility]]] = _Cache(
-            CACHED_COMPARISONS_MAX
+        self._texts: _Cache[str | ValueError] = _Cache(CACHED_CHARACTERS_MAX)
+        self._comparisons: _Cache[_Comparison] = _Cache(CACHED_COMPARISONS_MAX)
+
+    def canonical(self, context: str, schema: Schema, *, normalize: bool) -> str:
+        """Return the text that is stored; InvalidSchemaError or HeavyWorkError."""
+
+        def derive(parsed: ParsedSchema) -> str:
+            text = parsed.normalized() if normalize else parsed.canonical()
+            # The stored text means the same, and is compared next: it need not be parsed again.
+            stored_key = self._key(context, replace(schema, text=text))
+            found = self._schemas.get(self._key(context, schema))
+            if found is not None:
+                self._schemas.put(stored_key, found, len(text))
+            return text
+
+        return self._derived(context, schema, "normalized" if normalize else "canonical", derive)
+
+    def formatted(self, context: str, schema: Schema, text_format: str) -> str:
+        """Return the text in a format; ValueError or HeavyWorkError."""
+        return self._derived(
+            context, schema, f"format={text_format}", lambda parsed: parsed.formatted(text_format)
         )
 
-    def of(self, stored: StoredSchema) -> ParsedSchema:
-        """Return a stored schema parsed; InvalidSchemaError or HeavyWorkError."""
-        return self.parse(stored.context, stored.schema)
-
-    def parse(self, context: str, schema: Schema) -> ParsedSchema:
-        """Parse the schema of a subject in a context; InvalidSchemaError or HeavyWorkError."""
+    def _derived(
+        self, context: str, schema: Schema, name: str, derive: Callable[[ParsedSchema], str]
+    ) -> str:
         key = self._key(context, schema)
-        found = self._schemas.get(key)
+        found = self._texts.get((key, name))
+        if found is None and self._characters(key, set()) <= LIGHT_CHARACTERS_MAX:
+            found = self._derive(key, derive)
         if found is None:
-            if self._characters(key, set()) > LIGHT_CHARACTERS_MAX:
-                raise HeavyWorkError(lambda: self._fill(key))
-            found = self._parsed(key, 0)
-        return _result(found).schema
+            raise HeavyWorkError(lambda: self._keep(key, name, derive))
+        if isinstance(found, ValueError):
+            raise type(found)(str(found))
+        return found
+
+    def _keep(self, key: _SchemaKey, name: str, derive: Callable[[ParsedSchema], str]) -> None:
+        text = self._derive(key, derive)
+        self._texts.put((key, name), text, len(text) if isinstance(text, str) else 1)
+
+    def _derive(self, key: _SchemaKey, derive: Callable[[ParsedSchema], str]) -> str | ValueError:
+        try:
+            return derive(_result(self._parsed(key, 0)).schema)
+        except InvalidSchemaError as invalid:
+            return InvalidSchemaError(str(invalid))
+        except ValueError as failed:
+            return ValueError(str(failed))
+        except RecursionError:
+            return InvalidSchemaError(_TOO_DEEP)
 
     def incompatibilities(
         self,
@@ -125,22 +161,32 @@ class ParsedSchemas:
         comparison = (key, places, directions, policy)
         found = self._comparisons.get(comparison)
         if found is not None:
-            return found
+            return _unless_invalid(found)
         characters = self._characters(key, set()) + sum(
             self._characters(self._key(one.stored.context, one.stored.schema), set())
             for one in previous
         )
         if characters <= LIGHT_CHARACTERS_MAX:
-            return self._compare(key, previous, directions, policy)
+            return _unless_invalid(self._compared(key, previous, directions, policy))
 
         def work() -> None:
-            try:
-                compared = self._compare(key, previous, directions, policy)
-            except InvalidSchemaError:
-                return  # cached with its schema: the decision meets it again
-            self._comparisons.put(comparison, compared, 1)
+            self._comparisons.put(comparison, self._compared(key, previous, directions, policy), 1)
 
         raise HeavyWorkError(work)
+
+    def _compared(
+        self,
+        key: _SchemaKey,
+        previous: Sequence[Version],
+        directions: "Directions",
+        policy: CompatibilityPolicy,
+    ) -> _Comparison:
+        try:
+            return self._compare(key, previous, directions, policy)
+        except InvalidSchemaError as invalid:
+            return InvalidSchemaError(str(invalid))
+        except RecursionError:
+            return InvalidSchemaError(_TOO_DEEP)
 
     def _compare(
         self,
@@ -162,12 +208,14 @@ class ParsedSchemas:
         removals = self._state.removals
         return context, schema.type, schema.text, schema.references, removals
 
-    def _fill(self, key: _SchemaKey) -> None:
-        self._parsed(key, 0)
-
     def _characters(self, key: _SchemaKey, seen: set[_SchemaKey]) -> int:
-        if key in seen or len(seen) > REFERENCES_MAX or self._schemas.get(key) is not None:
-            return 0 if len(seen) <= REFERENCES_MAX else LIGHT_CHARACTERS_MAX
+        if key in seen:
+            return 0
+        if len(seen) > REFERENCES_MAX:
+            return LIGHT_CHARACTERS_MAX
+        parsed = self._schemas.get(key)
+        if parsed is not None:
+            return parsed.characters if isinstance(parsed, _Parsed) else 0
         seen.add(key)
         context, _, text, references, _ = key
         total = len(text)
@@ -195,7 +243,7 @@ class ParsedSchemas:
         except InvalidSchemaError as invalid:
             parsed = invalid.with_traceback(None)
         except RecursionError:
-            parsed = InvalidSchemaError("the schema is nested too deeply")
+            parsed = InvalidSchemaError(_TOO_DEEP)
         # Failures are cached too: a web of references is tried once, not once a path.
         self._schemas.put(key, parsed, len(key[2]))
         return parsed
@@ -241,6 +289,12 @@ def _result(found: _Parsed | InvalidSchemaError) -> _Parsed:
     if isinstance(found, InvalidSchemaError):
         raise InvalidSchemaError(str(found))
     return found
+
+
+def _unless_invalid(compared: _Comparison) -> list[tuple[Version, Incompatibility]]:
+    if isinstance(compared, InvalidSchemaError):
+        raise InvalidSchemaError(str(compared))
+    return compared
 
 
 def _reasons(

@@ -2,7 +2,7 @@
 
 The default context is `.`, and its subjects are written without a context. `:.context:` alone
 stands for the context, and `:.__GLOBAL:` for all contexts. Every function here takes and returns
-names in this one form; `normalized` makes it.
+names in this form; `normalized` makes it.
 """
 
 from typing import Final

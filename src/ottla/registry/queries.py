@@ -112,7 +112,7 @@ def formatted(machine: RegistryMachine, context: str, schema: Schema, text_forma
     if not text_format:
         return schema.text
     try:
-        return machine.parsed.parse(context, schema).formatted(text_format)
+        return machine.parsed.formatted(context, schema, text_format)
     except InvalidSchemaError as invalid:
         raise invalid_schema(str(invalid)) from None
     except ValueError as unknown:

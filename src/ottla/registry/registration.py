@@ -110,12 +110,12 @@ def canonical(
 ) -> Schema:
     """Return a schema with the text that is stored; RegistryError 42201 if it is not valid."""
     try:
-        parsed = machine.parsed.parse(context_of(subject), schema)
-        text = parsed.normalized() if normalize or config.normalize else parsed.canonical()
+        normalizes = normalize or bool(config.normalize)
+        text = machine.parsed.canonical(context_of(subject), schema, normalize=normalizes)
     except InvalidSchemaError as invalid:
         raise invalid_schema(str(invalid)) from None
     references = schema.references
-    if normalize or config.normalize:
+    if normalizes:
         references = tuple(
             sorted(set(references), key=lambda one: (one.name, one.subject, one.version))
         )
@@ -209,7 +209,7 @@ def _wanted_id(
     stored: StoredSchema | None,
     mode: str,
 ) -> int:
-    """Return the id of the new version; 0 for the next one of the context."""
+    """Return the id of the new version; 0 for the context's next id."""
     if not request.id or request.id < 0:
         return 0 if stored is None else stored.id
     if request.id > NUMBER_MAX:

@@ -190,7 +190,7 @@ class RegistryState:
     # Replay
 
     def replay(self, record: SchemasRecord) -> None:
-        """Apply a committed record. One that cannot be read is logged and skipped."""
+        """Apply a committed record; an unreadable record is logged and skipped."""
         try:
             read = read_record(record.key, record.value)
             self._apply(read.key, read.value, record.timestamp_ms)

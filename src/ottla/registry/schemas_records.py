@@ -119,7 +119,7 @@ class ModeValue(Struct):
 
 
 class SubjectValue(Struct, omit_defaults=True):
-    """For DELETE_SUBJECT: every version up to this one is soft-deleted."""
+    """For DELETE_SUBJECT: every version up to this number is soft-deleted."""
 
     subject: str
     version: int | None = None
@@ -233,7 +233,7 @@ def mode_record(subject: str | None, mode: str | None) -> Record:
 
 
 def delete_subject_record(subject: str, version: int) -> Record:
-    """Return the record that soft-deletes the versions of a subject up to this one."""
+    """Return the record that soft-deletes the versions of a subject up to a number."""
     return _subject_key("DELETE_SUBJECT", subject), _encode(SubjectValue(subject, version))
 
 

@@ -112,7 +112,8 @@ def test_head_has_the_length_without_the_body() -> None:
 def test_a_client_that_expects_100_gets_it_before_its_body() -> None:
     async def story(_: HttpServer, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        head = b"POST / HTTP/1.1\r\n" + CLOSE + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        head = b"POST / HTTP/1.1\r\n" + CLOSE + b"Expect: 100-continue\r\n"
+        head += b"Content-Length: 2\r\n\r\n"
         writer.write(head)
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"ok")
@@ -140,7 +141,8 @@ def test_a_client_that_expects_100_gets_it_before_its_body() -> None:
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\nx", 400),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
         (
-            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n",
             400,
         ),
         (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
@@ -226,9 +228,9 @@ def test_a_peer_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
     async def story(server: HttpServer, port: int) -> None:
         sender = socket.create_connection(("127.0.0.1", port))
         sender.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n" * 100)
-        while server.connection_count == 0 and handled == 0:
+        while server.connection_count == 0 and handled == 0:  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0)
-        while server.connection_count > 0:
+        while server.connection_count > 0:  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0.001)
         sender.close()
         assert handled <= 2
@@ -284,7 +286,7 @@ def test_unread_input_of_all_connections_is_bounded(monkeypatch: pytest.MonkeyPa
 def test_a_slow_handler_does_not_delay_other_connections() -> None:
     async def story(_: HttpServer, port: int) -> None:
         slow = asyncio.ensure_future(exchange(port, b"GET /slow HTTP/1.1\r\n" + CLOSE + b"\r\n"))
-        while not waiting:
+        while not waiting:  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0)
         fast = await exchange(port, b"GET /fast HTTP/1.1\r\n" + CLOSE + b"\r\n")
         assert fast.startswith(b"HTTP/1.1 200")

@@ -9,7 +9,7 @@ from ottla.registry.openapi import openapi_document
 from ottla.registry.routes import ROUTES
 from tests.registries import threaded_registry
 
-EXAMPLES_PER_OPERATION = 6
+EXAMPLES_PER_OPERATION = 4
 
 
 def test_the_document_has_every_route() -> None:

@@ -192,7 +192,7 @@ async def test_metadata_and_rules_are_part_of_the_schema(client: DirectClient) -
     rules = {"domainRules": [{"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL"}]}
     answer = await client.register("a", INT, metadata=metadata, ruleSet=rules)
     assert answer.content == {"id": 2}
-    # Without metadata the schema takes over those of the latest version.
+    # Without metadata the schema takes over the latest version's.
     assert (await client.register("a", INT)).content["id"] == 2
     found = (await client.get("/subjects/a/metadata?key=owner&value=me")).content
     assert (found["version"], found["metadata"]) == (2, metadata)
