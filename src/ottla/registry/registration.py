@@ -45,6 +45,8 @@ SCHEMA_BYTES_MAX: Final = 1 << 20
 VERSIONS_MAX: Final = 10_000
 """The versions of a subject, with the soft-deleted."""
 NUMBER_MAX: Final = (1 << 31) - 1
+SHOWN_CHARACTERS_MAX: Final = 16 << 10
+"""Of the old schema in a message."""
 COMPARED_MESSAGES_MAX: Final = 100
 """The reasons in a message; a changed record can have one for every field."""
 
@@ -347,9 +349,13 @@ def incompatibilities(
     return [
         *messages,
         f"{{oldSchemaVersion: {version.number}}}",
-        f"{{oldSchema: '{version.stored.schema.text}'}}",
+        f"{{oldSchema: '{_shortened(version.stored.schema.text)}'}}",
         f"{{compatibility: '{level}'}}",
     ]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
 
 
 def _same_group(schema: Schema, versions: list[Version], group: str | None) -> list[Version]:

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -73,9 +74,19 @@ class Written:
     end_offset: int
 
 
-async def run_in_thread(work: Callable[[], None]) -> None:
-    """Run a function in a thread of the event loop's executor."""
-    await asyncio.to_thread(work)
+class HeavyThread:
+    """One thread for the work on large schemas: they delay each other, and no other request."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="registry-schemas")
+
+    async def __call__(self, work: Callable[[], None]) -> None:
+        """Run a function in the thread, after the functions before it."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def close(self) -> None:
+        """Drop the functions that wait; the running one ends by itself."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class Registry:
@@ -86,15 +97,15 @@ class Registry:
         log: SchemasLog,
         machine: RegistryMachine,
         forward: Forward,
-        run_heavy: RunHeavy = run_in_thread,
+        run_heavy: RunHeavy | None = None,
     ) -> None:
         self.machine = machine
         self._state = machine.state
         self._log = log
         self._forward = forward
-        self._run_heavy = run_heavy
+        self._heavy_thread = HeavyThread()
+        self._run_heavy = run_heavy or self._heavy_thread
         self._writing = asyncio.Lock()
-        self._computing = asyncio.Lock()
         self._heavy_jobs = 0
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
@@ -107,12 +118,15 @@ class Registry:
 
     async def run(self) -> None:
         """Replay the log until cancelled. A failing log is read again from where it failed."""
-        while True:
-            try:
-                await self._replay()
-            except (OSError, ApiError) as failed:
-                _log.warning("Reading _schemas failed, trying again: %s", failed)
-            await pause(_READ_AGAIN_MS)
+        try:
+            while True:
+                try:
+                    await self._replay()
+                except (OSError, ApiError) as failed:
+                    _log.warning("Reading _schemas failed, trying again: %s", failed)
+                await pause(_READ_AGAIN_MS)
+        finally:
+            self._heavy_thread.close()
 
     async def _replay(self) -> None:
         async for records in self._log.read(self._state.end_offset):
@@ -167,8 +181,7 @@ class Registry:
             raise timed_out("too many large schemas are being parsed. Retry the request.")
         self._heavy_jobs += 1
         try:
-            async with self._computing:
-                await self._run_heavy(work)
+            await self._run_heavy(work)
         finally:
             self._heavy_jobs -= 1
 
@@ -181,13 +194,13 @@ class Registry:
             if leadership is None:
                 raise NotLeaderHereError
             try:
-                return await self.read_write(decide, leadership)
+                return await self._attempt(decide, leadership)
             except NotLeaderError:
                 await pause(_RETRY_MS)
             except EndMovedError:
                 await self._wait_for_more()
 
-    async def read_write(self, decide: Callable[[], Decision], leadership: Leadership) -> Written:
+    async def _attempt(self, decide: Callable[[], Decision], leadership: Leadership) -> Written:
         """Do one attempt of a write; heavy work is done without holding the lock of writes."""
         for _ in range(HEAVY_ROUNDS_MAX):
             try:
