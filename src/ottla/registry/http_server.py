@@ -1,8 +1,10 @@
 """A strict and small HTTP/1.1 server protocol: bounded requests in, whole responses out.
 
-uvicorn with h11 serves about 3,500 requests a second on one core, which is less than the registry
-must serve; this protocol serves several times as many, because it parses a head with two regular
-expressions. It knows keep-alive, pipelining, Content-Length and chunked bodies, HEAD, and
+Measured with `GET /schemas/ids/1` of the registry: 36 microseconds of CPU a request here, 176 with
+uvicorn and h11, which is 27,900 and 5,700 requests a second on a core. The goal of 5,000 does not
+need this protocol; it leaves room for rights and larger answers, and has the limits below.
+
+It knows keep-alive, pipelining, Content-Length and chunked bodies, HEAD, and
 `Expect: 100-continue`. It drops trailers, and knows neither upgrades nor streamed responses.
 
 A request that breaks RFC 9112, or a limit, gets one error response and the connection is closed:
