@@ -15,7 +15,7 @@ from ottla.broker.admin.health import Health
 from ottla.broker.metrics.snapshot import Sources
 from ottla.broker.transport.listeners import cannot_listen, port_of
 from ottla.environment.clock import Clock
-from ottla.model.settings.listeners import AdminListener, Listener
+from ottla.model.settings.listeners import HttpListener, Listener
 from ottla.runtime.network import KernelListener, KernelNetwork
 
 LONG_START_SECONDS: Final = 0.5
@@ -40,9 +40,7 @@ class AdminServer:
         self._thread = threading.Thread(target=self._run, name="ottla-admin", daemon=True)
 
     @classmethod
-    async def open(
-        cls, listener: AdminListener | None, clock: Clock, *, is_asked_for: bool
-    ) -> Self:
+    async def open(cls, listener: HttpListener | None, clock: Clock, *, is_asked_for: bool) -> Self:
         """Bind the port. OSError if a configured port is taken; for the default port, a warning.
 
         Without a listener there is no thread either, and updates are ignored.
@@ -102,7 +100,7 @@ class AdminServer:
                 self._stop = None
 
 
-async def _sockets(listener: AdminListener | None, *, is_asked_for: bool) -> list[KernelListener]:
+async def _sockets(listener: HttpListener | None, *, is_asked_for: bool) -> list[KernelListener]:
     if listener is None:
         return []
     place = Listener("ADMIN", listener.host, listener.port)

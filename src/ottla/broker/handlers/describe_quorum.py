@@ -12,6 +12,7 @@ from ottla.broker.requests.request_context import RequestContext
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from ottla.model.settings.listeners import REGISTRY_ENDPOINT
 from ottla.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -91,5 +92,6 @@ class DescribeQuorumHandler:
             listeners=[
                 Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)
                 for endpoint in self.store.image.brokers[node_id].endpoints
+                if endpoint.name != REGISTRY_ENDPOINT
             ],
         )

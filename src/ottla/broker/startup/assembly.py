@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from threading import Lock
 from typing import Final, NamedTuple, Self
 
@@ -32,6 +32,12 @@ from ottla.broker.replication.log_dir_moves import ReplicaMoves
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.replication.replication_service import Replication, ReplicationSources
 from ottla.broker.requests.routes import Route
+from ottla.broker.startup.broker_service import (
+    BrokerAccess,
+    BrokerService,
+    OpenService,
+    no_service,
+)
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
 from ottla.broker.startup.observability import Operations
@@ -92,12 +98,14 @@ class Broker:
         notifier: Notifier,
         operations: Operations,
         log_dirs: LogDirs,
+        service: BrokerService,
     ) -> None:
         clock = environment.clock
         self.config = config
         self.operations = operations
         self.endpoints = Endpoints()
         self.partitions = Partitions()
+        self.service = service
         self._environment = environment
         self._threads = threads
         self.metadata = metadata
@@ -132,18 +140,24 @@ class Broker:
         """Locks to release when everything is closed."""
 
     @classmethod
-    async def start(cls, config: BrokerConfig, environment: Environment) -> Self:
+    async def start(
+        cls,
+        config: BrokerConfig,
+        environment: Environment,
+        open_service: OpenService = no_service,
+    ) -> Self:
         """Open everything that is on the disks, and let clients in."""
         operations = await Operations.open(config, environment.clock, environment.cold_reads)
-        try:
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(operations.close)
+            service = await open_service(config, environment.host_name)
+            opened.push_async_callback(service.close)
             log_dirs = _make_log_dirs(config, environment)
             with log_dirs.lock() as locks:
-                broker = await cls._start(config, environment, operations, log_dirs)
+                broker = await cls._start(config, environment, operations, log_dirs, service)
                 broker.folder_locks = locks.pop_all()
-                return broker
-        except BaseException:
-            await operations.close()
-            raise
+            opened.pop_all()
+        return broker
 
     @classmethod
     async def _start(
@@ -152,11 +166,14 @@ class Broker:
         environment: Environment,
         operations: Operations,
         log_dirs: LogDirs,
+        service: BrokerService,
     ) -> Self:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
         notifier = Notifier(environment.clock)
         metadata = await open_metadata(config, environment, notifier, threads, log_dirs)
-        broker = cls(config, environment, threads, metadata, notifier, operations, log_dirs)
+        broker = cls(
+            config, environment, threads, metadata, notifier, operations, log_dirs, service
+        )
         try:
             await broker._open()
         except (Exception, asyncio.CancelledError):
@@ -220,10 +237,14 @@ class Broker:
         follower = await self._open_partitions()
         self._are_logs_open = True
         await self._register(await self._bind())
-        creation = self._make_creation()
         clock, has_valid_lease = self._environment.clock, self._may_promise()
         world = CoordinatorWorld(
-            self.partitions, creation, self._notifier, clock, self._flushing, has_valid_lease
+            self.partitions,
+            self._make_creation(),
+            self._notifier,
+            clock,
+            self._flushing,
+            has_valid_lease,
         )
         self._coordinator = self._open_groups(world)
         self._transactions = self._open_transactions(world, self._coordinator)
@@ -237,6 +258,23 @@ class Broker:
         )
         self._server.start()
         self._tell_that_it_is_ready(self._coordinator, self._transactions)
+        self.service.begin(self.access())
+
+    def access(self) -> BrokerAccess:
+        """Return the parts of this running broker that a service works with."""
+        return BrokerAccess(
+            asyncio.get_running_loop(),
+            self.config,
+            self.partitions,
+            self._notifier,
+            self._flushing,
+            self._environment.clock,
+            self._threads,
+            self._make_creation(),
+            self._peers_world(),
+            self._store.subscribe,
+            self._may_promise(),
+        )
 
     def _tell_that_it_is_ready(
         self, coordinator: GroupCoordinator, transactions: Transactions
@@ -311,21 +349,24 @@ class Broker:
         return Transactions.open(
             self.config,
             world,
-            PeersWorld(
-                self.config.node_id,
-                self.config.inter_broker_listener,
-                self._environment.network,
-                self._environment.clock,
-                lambda: self._store.image,
-                lambda: self._routes,
-            ),
+            self._peers_world(),
             self._threads,
             {groups.topic: groups},
             is_alone=self.metadata.is_alone,
         )
 
+    def _peers_world(self) -> PeersWorld:
+        return PeersWorld(
+            self.config.node_id,
+            self.config.inter_broker_listener,
+            self._environment.network,
+            self._environment.clock,
+            lambda: self._store.image,
+            lambda: self._routes,
+        )
+
     async def _bind(self) -> tuple[Listener, ...]:
-        """Bind the ports of all listeners; return their advertised addresses."""
+        """Bind the ports of all listeners; return the addresses to register."""
         ports = {
             listener.name: await self._server.bind(listener)
             for listener in self.config.broker_listeners
@@ -333,7 +374,8 @@ class Broker:
         advertised = self.config.to_advertise(ports, self._environment.host_name)
         for listener in advertised:
             self.endpoints.advertise(listener.name, listener.host, listener.port)
-        return advertised
+        service = self.service.advertised
+        return advertised if service is None else (*advertised, service)
 
     async def _register(self, advertised: tuple[Listener, ...]) -> None:
         incarnation_id = self._environment.randomness.uuid()
@@ -426,6 +468,7 @@ class Broker:
         """Answer the requests in flight, close every log, and write clean-shutdown markers."""
         broker_epoch = self.metadata.broker_epoch
         self.operations.announce_stop()
+        await self.service.close()
         await self.metadata.depart()
         await self._close(broker_epoch)
         self.folder_locks.close()

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ottla.model.settings.listeners import (
-    ADMIN_LISTENER,
     ADVERTISED_LISTENERS,
     DEFAULT_ADMIN_LISTENER,
+    DEFAULT_REGISTRY_LISTENER,
+    HTTP_LISTENER,
     LISTENER_NAME,
     LISTENER_NAMES,
     LISTENER_PROTOCOLS,
     LISTENERS,
-    AdminListener,
+    HttpListener,
     Listener,
     ListenerProtocol,
     SecurityProtocol,
@@ -533,12 +534,18 @@ class BrokerSettings:
         " never time out.",
     )
 
-    ottla_admin_listener: AdminListener | None = at_start(
+    ottla_admin_listener: HttpListener | None = at_start(
         DEFAULT_ADMIN_LISTENER,
-        ADMIN_LISTENER,
+        HTTP_LISTENER,
         "The address of the HTTP pages with metrics, health and log levels, or empty for none; if"
         " it is not set, a broker that finds the port in use starts without them.",
         section="Ottla's own",
+    )
+    ottla_schema_registry_listener: HttpListener | None = at_start(
+        DEFAULT_REGISTRY_LISTENER,
+        HTTP_LISTENER,
+        "The address of the schema registry, or empty for none; if it is not set, a broker that"
+        " finds the port in use starts without one.",
     )
     log_scrub_interval_ms: int = setting(
         7 * 86_400_000,

@@ -142,8 +142,8 @@ LISTENER_NAMES: Final = Kind(SettingType.LIST, "a list of names of listeners", _
 
 
 @dataclass(frozen=True, slots=True)
-class AdminListener:
-    """The HTTP listener for metrics, health and log levels; hosts and ports are as in Listener."""
+class HttpListener:
+    """A listener for HTTP; hosts and ports are as in Listener."""
 
     host: str
     port: int
@@ -153,16 +153,20 @@ class AdminListener:
         return f"{host}:{self.port}"
 
 
-DEFAULT_ADMIN_LISTENER: Final = AdminListener("127.0.0.1", 9644)
+DEFAULT_ADMIN_LISTENER: Final = HttpListener("127.0.0.1", 9644)
+DEFAULT_REGISTRY_LISTENER: Final = HttpListener("127.0.0.1", 8081)
+REGISTRY_ENDPOINT: Final = "_SCHEMA_REGISTRY"
+"""The name under which a broker registers the address of its schema registry. No listener in a
+broker's settings has this name, so no Kafka client gets to see it."""
 
 
-def _read(text: str) -> AdminListener | None:
+def _read(text: str) -> HttpListener | None:
     if not text:
         return None
     match = _PLACE.fullmatch(text)
     if match is None or int(match[3]) > PORT_MAX:
         raise ValueError(text)
-    return AdminListener(match[1] or match[2] or "", int(match[3]))
+    return HttpListener(match[1] or match[2] or "", int(match[3]))
 
 
-ADMIN_LISTENER: Final = Kind(SettingType.STRING, "HOST:PORT, or empty", _read)
+HTTP_LISTENER: Final = Kind(SettingType.STRING, "HOST:PORT, or empty", _read)

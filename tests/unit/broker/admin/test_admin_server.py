@@ -13,12 +13,12 @@ import pytest
 
 from ottla.broker.admin import application
 from ottla.broker.admin.admin_server import AdminServer
-from ottla.model.settings.listeners import AdminListener
+from ottla.model.settings.listeners import HttpListener
 from ottla.runtime.clock import SystemClock
 
 HOST = "127.0.0.1"
 SECONDS_MAX = 10
-FREE = AdminListener(HOST, 0)
+FREE = HttpListener(HOST, 0)
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def test_connections_beyond_the_limit_are_closed(
 
 def test_a_port_that_was_asked_for_and_is_taken_ends_the_start() -> None:
     async def scenario(port: int) -> None:
-        await AdminServer.open(AdminListener(HOST, port), SystemClock(), is_asked_for=True)
+        await AdminServer.open(HttpListener(HOST, port), SystemClock(), is_asked_for=True)
 
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
@@ -205,7 +205,7 @@ def test_a_port_that_was_asked_for_and_is_taken_ends_the_start() -> None:
 
 def test_the_usual_port_being_taken_is_told_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(port: int) -> int | None:
-        admin = await AdminServer.open(AdminListener(HOST, port), SystemClock(), is_asked_for=False)
+        admin = await AdminServer.open(HttpListener(HOST, port), SystemClock(), is_asked_for=False)
         await admin.close()
         return admin.port
 

@@ -7,7 +7,7 @@ from ottla.model.settings.listeners import (
     LISTENER_NAMES,
     LISTENER_PROTOCOLS,
     LISTENERS,
-    AdminListener,
+    HttpListener,
     Listener,
     ListenerProtocol,
     SecurityProtocol,
@@ -130,7 +130,7 @@ def test_what_was_set_without_a_host_or_a_port_is_completed() -> None:
     assert told("A://127.0.0.1:0", "A://:0") == "A://my-host:40001"
 
 
-def parsed(text: str) -> AdminListener | None:
+def parsed(text: str) -> HttpListener | None:
     return BrokerConfig.parse({"ottla.admin.listener": text}).ottla_admin_listener
 
 
@@ -138,13 +138,13 @@ def parsed(text: str) -> AdminListener | None:
     ("text", "listener"),
     [
         ("", None),
-        ("127.0.0.1:9644", AdminListener("127.0.0.1", 9644)),
-        (":0", AdminListener("", 0)),
-        ("[::1]:65535", AdminListener("::1", 65535)),
-        ("broker-1.example.com:80", AdminListener("broker-1.example.com", 80)),
+        ("127.0.0.1:9644", HttpListener("127.0.0.1", 9644)),
+        (":0", HttpListener("", 0)),
+        ("[::1]:65535", HttpListener("::1", 65535)),
+        ("broker-1.example.com:80", HttpListener("broker-1.example.com", 80)),
     ],
 )
-def test_a_place_is_read_and_written_as_it_was(text: str, listener: AdminListener | None) -> None:
+def test_a_place_is_read_and_written_as_it_was(text: str, listener: HttpListener | None) -> None:
     assert parsed(text) == listener
     assert listener is None or str(listener) == text
 
