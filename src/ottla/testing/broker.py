@@ -13,11 +13,16 @@ from typing import Final, Self
 from ottla.broker.startup.assembly import Broker as RunningBroker
 from ottla.broker.startup.system_environment import this_machine
 from ottla.model.settings.broker_config import BrokerConfig
+from ottla.registry.server import RegistryServer, open_registry
 from ottla.runtime import event_loop
 
 LISTENER: Final = "PLAINTEXT"
 HOST: Final = "127.0.0.1"
-DEFAULTS: Final = {"ottla.admin.listener": "", "group.initial.rebalance.delay.ms": "0"}
+DEFAULTS: Final = {
+    "ottla.admin.listener": "",
+    "ottla.schema.registry.listener": "",
+    "group.initial.rebalance.delay.ms": "0",
+}
 """Differences from other brokers: no second port, and no initial rebalance delay."""
 
 
@@ -40,6 +45,7 @@ class Broker:
         """The port for clients, once the broker is started."""
         self.admin_port: int | None = None
         """The port of metrics and health, if `ottla.admin.listener` was set."""
+        self._registry_port: int | None = None
         self._given = dict(settings or {})
         self._process_id = os.getpid()
         self._remove_folder: weakref.finalize[[str, int], Broker] | None = None
@@ -59,6 +65,17 @@ class Broker:
         """The URL of metrics and health; needs `ottla.admin.listener`, such as 127.0.0.1:0."""
         assert self.admin_port is not None, "ottla.admin.listener is not set"
         return f"http://{HOST}:{self.admin_port}"
+
+    @property
+    def registry_url(self) -> str:
+        """The URL of the schema registry, which starts at the first access, on a free port.
+
+        It keeps its port over restarts, and `ottla.schema.registry.listener` chooses another one.
+        ImportError names a package that is missing.
+        """
+        assert self._run is not None, "it is not started"
+        self._registry_port = self._run.registry_port()
+        return f"http://{HOST}:{self._registry_port}"
 
     def start(self) -> None:
         """Start, and return when clients can connect. Raises the error of a failed start."""
@@ -94,7 +111,10 @@ class Broker:
 
     def _settings(self) -> dict[str, str]:
         listeners = f"{LISTENER}://{HOST}:{self.port}"
-        return {**DEFAULTS, "listeners": listeners, "log.dirs": self.data_dir, **self._given}
+        settings = {**DEFAULTS, "listeners": listeners, "log.dirs": self.data_dir}
+        if self._registry_port is not None:
+            settings["ottla.schema.registry.listener"] = f"{HOST}:{self._registry_port}"
+        return {**settings, **self._given}
 
 
 class _Run:
@@ -109,6 +129,9 @@ class _Run:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
+        self._broker: RunningBroker | None = None
+        self._registry: RegistryServer | None = None
+        self._registry_lock = threading.Lock()
 
     def start(self) -> None:
         self._thread.start()
@@ -116,6 +139,23 @@ class _Run:
         if self._failure is not None:
             self._thread.join()
             raise self._failure
+
+    def registry_port(self) -> int:
+        """Return the port of the schema registry; start it if it does not run."""
+        assert self._loop is not None
+        with self._registry_lock:
+            if self._registry is None:
+                opening = asyncio.run_coroutine_threadsafe(self._open_registry(), self._loop)
+                self._registry = opening.result()
+            return self._registry.port
+
+    async def _open_registry(self) -> RegistryServer:
+        assert self._broker is not None
+        if isinstance(self._broker.service, RegistryServer):
+            return self._broker.service
+        registry = await RegistryServer.on_free_port()
+        registry.begin(self._broker.access())
+        return registry
 
     def stop(self) -> None:
         assert self._loop is not None
@@ -136,7 +176,7 @@ class _Run:
 
     async def _serve(self) -> None:
         config = BrokerConfig.parse(self._settings)
-        broker = await RunningBroker.start(config, this_machine())
+        self._broker = broker = await RunningBroker.start(config, this_machine(), open_registry)
         self.port = broker.endpoints.advertised(config.broker_listeners[0].name).port
         self.admin_port = broker.operations.admin_port
         self._loop = asyncio.get_running_loop()
@@ -145,6 +185,8 @@ class _Run:
         try:
             await broker.serve_until(self._stopping)
         finally:
+            if self._registry is not None:
+                await self._registry.close()
             await broker.stop()
 
 

@@ -39,6 +39,7 @@ class BrokerProcess:
         *,
         port: int = 0,
         rack: str = "",
+        registry: ReservedPort | None = None,
     ) -> None:
         if taken := sorted(OWN_SETTINGS & settings.keys()):
             raise ClusterError(f"{taken[0]} is set for each broker by the cluster: leave it out")
@@ -50,6 +51,7 @@ class BrokerProcess:
         """Settings by Kafka's names; a change applies from the next start on."""
         self.zookeeper_connect = ""
         """The address of its ZooKeeper; must be set before the start."""
+        self._registry = registry
         self._ready_file = folder / f"broker-{broker_id}.ready"
         log = folder / f"broker-{broker_id}.log"
         self._process = ChildProcess(f"broker {broker_id}", group, log)
@@ -60,6 +62,18 @@ class BrokerProcess:
     def bootstrap_servers(self) -> str:
         """The address of this broker for clients."""
         return f"{HOST}:{self.port}"
+
+    @property
+    def registry_url(self) -> str:
+        """The URL of its schema registry; ClusterError if the cluster has none."""
+        if self._registry is None:
+            raise ClusterError("there is no schema registry: create Cluster(registries=True)")
+        return f"http://{HOST}:{self._registry.number}"
+
+    @property
+    def has_registry(self) -> bool:
+        """Whether it has a schema registry."""
+        return self._registry is not None
 
     @property
     def pid(self) -> int:
@@ -92,6 +106,7 @@ class BrokerProcess:
         settings = {
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
             "log.dirs": str(self.data_dir),
+            **self._registry_settings(),
             **self.settings,
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
@@ -101,6 +116,10 @@ class BrokerProcess:
         command = [sys.executable, "-m", "ottla.cli.main", "start", *options]
         environ = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
         self._process.spawn([*command, "--ready-file", str(self._ready_file)], environ)
+
+    def _registry_settings(self) -> dict[str, str]:
+        place = "" if self._registry is None else f"{HOST}:{self._registry.number}"
+        return {"ottla.schema.registry.listener": place}
 
     def wait_until_up(self) -> None:
         """Return when clients can connect. ClusterError if the broker ends, or takes too long."""
@@ -131,3 +150,5 @@ class BrokerProcess:
     def release(self) -> None:
         """Release the port. The broker cannot be started any more."""
         self._reserved.release()
+        if self._registry is not None:
+            self._registry.release()

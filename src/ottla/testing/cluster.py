@@ -7,6 +7,7 @@ import shutil
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
@@ -15,13 +16,15 @@ from typing import BinaryIO, Final, Self
 from ottla.clients.admin.admin_cluster import ClusterAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import parse_settings
+from ottla.model.settings.listeners import DEFAULT_REGISTRY_LISTENER
 from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.child_process import ClusterError, ProcessGroup, wait_until
+from ottla.testing.child_process import ClusterError, ProcessGroup, ReservedPort, wait_until
 from ottla.testing.zookeeper_server import ZooKeeperServer, why_not
 
 LOCK_NAME: Final = "cluster.lock"
 READY_SECONDS_MAX: Final = 60
 NO_CONTROLLER: Final = -1
+REGISTRY_SETTING: Final = "ottla.schema.registry.listener"
 _CLIENT: Final = {"request.timeout.ms": "5000", "socket.connection.setup.timeout.ms": "5000"}
 
 
@@ -31,8 +34,9 @@ class Cluster:
     Each broker is an `ottla start` process, each ZooKeeper server a Java process; any of them may
     be killed, paused and started again. Their data is in `data_dir`, or in a temporary directory.
     Settings have Kafka's names and hold for every broker. With `base_port` brokers listen there and
-    on the following ports, else on free ones. All end with this process, even if it is killed.
-    A ClusterError names the missing or invalid part.
+    on the following ports, else on free ones. With `registries` each broker has a schema registry.
+    All processes end with this one, even if it is killed. A ClusterError names the missing or
+    invalid part.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Cluster:
         zookeeper_servers: int = 1,
         racks: Sequence[str] = (),
         zookeeper_connect: str | None = None,
+        registries: bool = False,
     ) -> None:
         if brokers < 1 or zookeeper_servers < 1:
             raise ClusterError("a cluster has one broker and one ZooKeeper server, or more")
@@ -58,6 +63,7 @@ class Cluster:
         self._settings = {**default_settings(brokers), **(settings or {})}
         self._base_port = base_port
         self._racks = racks
+        self._has_registries = registries and REGISTRY_SETTING not in self._settings
         self.zookeeper_servers: dict[int, ZooKeeperServer] = {}
         self.brokers: dict[int, BrokerProcess] = {}
         removed = None if is_kept else self.data_dir
@@ -87,6 +93,11 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         """The bootstrap address: all brokers, whether they run or not."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
+
+    @property
+    def registry_urls(self) -> tuple[str, ...]:
+        """The URLs of the schema registries, one for each broker; all serve the same schemas."""
+        return tuple(broker.registry_url for broker in self.brokers.values())
 
     def start(self) -> None:
         """Start every stopped process, and return when the cluster is ready.
@@ -197,10 +208,18 @@ class Cluster:
             self._settings,
             port=self._base_port + number - 1 if self._base_port else 0,
             rack=self._racks[(number - 1) % len(self._racks)] if self._racks else "",
+            registry=self._registry_port(number) if self._has_registries else None,
         )
         broker.zookeeper_connect = self.zookeeper_connect
         self.brokers[number] = broker
         return broker
+
+    def _registry_port(self, number: int) -> ReservedPort:
+        """Return the port of a broker's registry: a usual one with usual ports, if it is free."""
+        if self._base_port:
+            with suppress(ClusterError):
+                return ReservedPort(DEFAULT_REGISTRY_LISTENER.port + number - 1)
+        return ReservedPort()
 
     def _in_order_of_stopping(self) -> list[BrokerProcess]:
         running = [row for row in self.brokers.values() if row.is_running and not row.is_paused]

@@ -58,6 +58,12 @@ def ottla_bootstrap_servers(ottla_broker: "Broker") -> str:
     return ottla_broker.bootstrap_servers
 
 
+@pytest.fixture(scope="session")
+def ottla_registry_url(ottla_broker: "Broker") -> str:
+    """Return the URL of the broker's schema registry, for schema registry clients."""
+    return ottla_broker.registry_url
+
+
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest, ottla_broker: "Broker") -> str:
     """Return an unused topic name; the first use creates the topic."""

@@ -13,13 +13,15 @@ from typing import Final, Self
 
 from ottla.broker.admin.health import Health
 from ottla.broker.metrics.snapshot import Sources
-from ottla.broker.transport.listeners import cannot_listen, port_of
+from ottla.broker.transport.http_listeners import HttpServer, http_sockets
+from ottla.broker.transport.listeners import port_of
 from ottla.environment.clock import Clock
-from ottla.model.settings.listeners import HttpListener, Listener
-from ottla.runtime.network import KernelListener, KernelNetwork
+from ottla.model.settings.listeners import HttpListener
+from ottla.runtime.network import KernelListener
 
 LONG_START_SECONDS: Final = 0.5
 STOP_SECONDS_MAX: Final = 5.0
+_LISTENER: Final = HttpServer("metrics and health by HTTP", "ADMIN", "ottla.admin.listener")
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +47,9 @@ class AdminServer:
 
         Without a listener there is no thread either, and updates are ignored.
         """
-        admin = cls(Health(clock), await _sockets(listener, is_asked_for=is_asked_for))
+        admin = cls(
+            Health(clock), await http_sockets(_LISTENER, listener, is_asked_for=is_asked_for)
+        )
         if admin._sockets:
             admin._thread.start()
         return admin
@@ -98,21 +102,3 @@ class AdminServer:
         finally:
             with self._lock:
                 self._stop = None
-
-
-async def _sockets(listener: HttpListener | None, *, is_asked_for: bool) -> list[KernelListener]:
-    if listener is None:
-        return []
-    place = Listener("ADMIN", listener.host, listener.port)
-    try:
-        return await KernelNetwork().listen(place.host, place.port)
-    except OSError as refused:
-        error = cannot_listen(place, refused)
-        if is_asked_for:
-            hint = f"{error.strerror}; ottla.admin.listener must be another place, or empty"
-            raise OSError(error.errno, hint) from None
-        _log.warning(
-            "No metrics and health by HTTP: %s (ottla.admin.listener names another place)",
-            error.strerror,
-        )
-        return []

@@ -23,6 +23,7 @@ from ottla.cli.support.ready_file import remove, write_atomically
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.properties import PropertiesError
 from ottla.model.settings.setting_sources import gather_settings
+from ottla.registry.server import open_registry
 from ottla.runtime import event_loop
 from ottla.runtime.logs import LogFormat, configure_logging
 from ottla.runtime.process import raise_descriptors_max
@@ -175,7 +176,9 @@ async def _started(config: BrokerConfig, stopping: asyncio.Event) -> Broker | No
     After the start, signals set `stopping`.
     """
     loop = asyncio.get_running_loop()
-    starting = loop.create_task(Broker.start(config, this_machine(socket.gethostname())))
+    starting = loop.create_task(
+        Broker.start(config, this_machine(socket.gethostname()), open_registry)
+    )
 
     def stop() -> None:
         if not stopping.is_set():

@@ -25,6 +25,7 @@ from ottla.clients.admin.cluster_health import ClusterHealth, look_at
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import parse_settings
 from ottla.model.api_error import ApiError
+from ottla.registry.server import missing_packages
 from ottla.testing.broker_process import START_SECONDS_MAX, BrokerProcess
 from ottla.testing.child_process import ClusterError, wait_until
 from ottla.testing.cluster import LOCK_NAME, Cluster
@@ -43,7 +44,15 @@ DEFAULT_PORT: Final = 9092
 LOOK_SECONDS: Final = 1.0
 
 _CLIENT: Final = {"request.timeout.ms": "2000", "default.api.timeout.ms": "2000"}
-_COLUMNS: Final = ("BROKER", "ADDRESS", "STATE", "LEADERS", "UNDER-REPLICATED", "CONTROLLER")
+_COLUMNS: Final = (
+    "BROKER",
+    "ADDRESS",
+    "REGISTRY",
+    "STATE",
+    "LEADERS",
+    "UNDER-REPLICATED",
+    "CONTROLLER",
+)
 Show = Callable[["Status"], None]
 
 
@@ -175,6 +184,7 @@ def start(
             data_dir=None if ephemeral else data_dir or DEFAULT_DATA_DIR,
             base_port=base_port,
             zookeeper_servers=zookeeper_servers,
+            registries=not missing_packages(),
         )
         _run(local, ready_file)
 
@@ -216,6 +226,8 @@ class BrokerState(NamedTuple):
 
     id: int
     address: str
+    registry: str | None
+    """The URL of its schema registry, if it has one."""
     state: str
     leaders: int | None
     under_replicated: int | None
@@ -232,6 +244,7 @@ class Status(NamedTuple):
         """Return the status as text, a line for each broker and one for the partitions."""
         lines = [
             f"broker {row.id} at {row.address} {row.state}{', controller' * row.is_controller}"
+            f"{f', registry at {row.registry}' if row.registry else ''}"
             for row in self.brokers
         ]
         return [*lines, self.summary()]
@@ -268,6 +281,7 @@ def _state(
     broker: BrokerProcess, seen: tuple[ClusterDescription, ClusterHealth] | None
 ) -> BrokerState:
     address = broker.bootstrap_servers
+    registry = broker.registry_url if broker.has_registry else None
     if not broker.is_running:
         state = (
             f"has ended with {broker.exit_code}, see {broker.log};"
@@ -278,11 +292,12 @@ def _state(
     else:
         state = f"runs as process {broker.pid}"
     if seen is None:
-        return BrokerState(broker.id, address, state, None, None, is_controller=False)
+        return BrokerState(broker.id, address, registry, state, None, None, is_controller=False)
     described, health = seen
     return BrokerState(
         broker.id,
         address,
+        registry,
         state,
         health.leaders_by_broker.get(broker.id, 0),
         health.behind_by_broker.get(broker.id, 0),
@@ -324,5 +339,6 @@ def _table(status: Status, place: str) -> "Table":
         table.add_column(name, overflow="fold")
     for row in status.brokers:
         numbers = ("-" if n is None else str(n) for n in (row.leaders, row.under_replicated))
-        table.add_row(str(row.id), row.address, row.state, *numbers, "yes" * row.is_controller)
+        cells = (str(row.id), row.address, row.registry or "-", row.state, *numbers)
+        table.add_row(*cells, "yes" * row.is_controller)
     return table
