@@ -11,6 +11,7 @@ from typing import Final, Self
 from tests.clients.cli_calls import OTTLA
 
 SECONDS_MAX: Final = 60
+NO_REGISTRY: Final = "ottla.schema.registry.listener="
 
 
 class StartedBroker:
@@ -27,7 +28,7 @@ class StartedBroker:
         self.log = folder / "log"
         self.bootstrap_servers = ""
         self._ready = folder / "ready"
-        options = [word for one in settings for word in ("-X", one)]
+        options = [word for one in (NO_REGISTRY, *settings) for word in ("-X", one)]
         start = [*OTTLA, "start", "--port", "0", "--ready-file", str(self._ready), *options]
         limit = [] if descriptors_max is None else ["prlimit", f"--nofile={descriptors_max}"]
         self._command = [*limit, *start]

@@ -79,7 +79,8 @@ def test_a_broker_without_compiled_loops_logs_one_warning(
     uncompiled: dict[str, str], tmp_path: Path
 ) -> None:
     def log_of(environment: dict[str, str]) -> list[str]:
-        start = ("start", "--port", "0", "--data-dir", tmp_path, "-X", "ottla.admin.listener=")
+        start = ("start", "--port", "0", "--data-dir", tmp_path)
+        start += ("-X", "ottla.admin.listener=", "-X", "ottla.schema.registry.listener=")
         command = [*OTTLA, *map(str, start)]
         lines = []
         with subprocess.Popen(

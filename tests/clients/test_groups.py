@@ -82,7 +82,9 @@ def killed_in_the_end(listen: str, data_dir: Path) -> Iterator[str]:
     settings = [word for name, value in SETTINGS.items() for word in ("-X", f"{name}={value}")]
     call = [*OTTLA, "start", "--listen", listen, "--data-dir", str(data_dir), *settings]
     process = subprocess.Popen(
-        [*call, "-X", "ottla.admin.listener="], stderr=subprocess.PIPE, text=True
+        [*call, "-X", "ottla.admin.listener=", "-X", "ottla.schema.registry.listener="],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     try:

@@ -36,7 +36,7 @@ SECONDS_MAX = 30
 class Process:
     """`ottla start`, with a directory of its own."""
 
-    settings = ("-X", "max.connections.per.ip=5000")
+    settings = ("-X", "max.connections.per.ip=5000", "-X", "ottla.schema.registry.listener=")
 
     def __init__(self, folder: Path, stderr: int | IO[bytes] = subprocess.DEVNULL) -> None:
         ready = folder / "ready"

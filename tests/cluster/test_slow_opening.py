@@ -68,6 +68,7 @@ class Pair:
             ("listeners", "PLAINTEXT://127.0.0.1:0"),
             ("log.dirs", str(self.folder(number))),
             ("ottla.admin.listener", ""),
+            ("ottla.schema.registry.listener", ""),
             ("zookeeper.connect", self._hosts),
         ]
 

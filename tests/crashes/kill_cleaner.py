@@ -30,6 +30,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": "50",
     "log.segment.delete.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "ottla.schema.registry.listener": "",
 }
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",

@@ -107,6 +107,7 @@ class RegistryServer:
         self.port = port_of(sockets[0])
         """Where it listens."""
         self._sockets = sockets
+        self._place = "{}:{}".format(*sockets[0].getsockname()[:2])
         self._broker: BrokerAccess | None = None
         self._lock = threading.Lock()
         self._is_closed = False
@@ -162,7 +163,7 @@ class RegistryServer:
         log = BrokerSchemasLog(self._broker)
         try:
             await log.open()
-            _log.info("schema registry at port %d", self.port)
+            _log.info("schema registry at http://%s", self._place)
             await serve(log, self._sockets, stopping)
         finally:
             with self._lock:

@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -44,15 +44,7 @@ DEFAULT_PORT: Final = 9092
 LOOK_SECONDS: Final = 1.0
 
 _CLIENT: Final = {"request.timeout.ms": "2000", "default.api.timeout.ms": "2000"}
-_COLUMNS: Final = (
-    "BROKER",
-    "ADDRESS",
-    "REGISTRY",
-    "STATE",
-    "LEADERS",
-    "UNDER-REPLICATED",
-    "CONTROLLER",
-)
+_COLUMNS: Final = ("BROKER", "ADDRESS", "STATE", "LEADERS", "UNDER-REPLICATED", "CONTROLLER")
 Show = Callable[["Status"], None]
 
 
@@ -226,8 +218,6 @@ class BrokerState(NamedTuple):
 
     id: int
     address: str
-    registry: str | None
-    """The URL of its schema registry, if it has one."""
     state: str
     leaders: int | None
     under_replicated: int | None
@@ -244,7 +234,6 @@ class Status(NamedTuple):
         """Return the status as text, a line for each broker and one for the partitions."""
         lines = [
             f"broker {row.id} at {row.address} {row.state}{', controller' * row.is_controller}"
-            f"{f', registry at {row.registry}' if row.registry else ''}"
             for row in self.brokers
         ]
         return [*lines, self.summary()]
@@ -281,7 +270,6 @@ def _state(
     broker: BrokerProcess, seen: tuple[ClusterDescription, ClusterHealth] | None
 ) -> BrokerState:
     address = broker.bootstrap_servers
-    registry = broker.registry_url if broker.has_registry else None
     if not broker.is_running:
         state = (
             f"has ended with {broker.exit_code}, see {broker.log};"
@@ -292,12 +280,11 @@ def _state(
     else:
         state = f"runs as process {broker.pid}"
     if seen is None:
-        return BrokerState(broker.id, address, registry, state, None, None, is_controller=False)
+        return BrokerState(broker.id, address, state, None, None, is_controller=False)
     described, health = seen
     return BrokerState(
         broker.id,
         address,
-        registry,
         state,
         health.leaders_by_broker.get(broker.id, 0),
         health.behind_by_broker.get(broker.id, 0),
@@ -311,13 +298,16 @@ def shown(local: Cluster) -> Iterator[Show]:
     from rich.console import Console  # noqa: PLC0415 - not for the other verbs
     from rich.live import Live  # noqa: PLC0415
 
-    place = f"ZooKeeper at {local.zookeeper_connect}, data and logs in {local.data_dir}"
+    places = [f"ZooKeeper at {local.zookeeper_connect}, data and logs in {local.data_dir}"]
+    if registries := [row.registry_url for row in local.brokers.values() if row.has_registry]:
+        places.append(f"schema registries at {', '.join(registries)}")
     console = Console(stderr=True, highlight=False, markup=False)
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda status: live.update(_table(status, place), refresh=True)
+            yield lambda status: live.update(_table(status, places), refresh=True)
     else:
-        say(place)
+        for place in places:
+            say(place)
         said: list[str] = []
 
         def tell(status: Status) -> None:
@@ -329,16 +319,15 @@ def shown(local: Cluster) -> Iterator[Show]:
         yield tell
 
 
-def _table(status: Status, place: str) -> "Table":
+def _table(status: Status, places: Sequence[str]) -> "Table":
     from rich.table import Table  # noqa: PLC0415
 
-    caption = f"{status.summary()}\n{place}\nCtrl-C stops all"
+    caption = "\n".join((status.summary(), *places, "Ctrl-C stops all"))
     table = Table(box=None, pad_edge=False, header_style="bold", caption=caption)
     table.caption_justify = "left"
     for name in _COLUMNS:
         table.add_column(name, overflow="fold")
     for row in status.brokers:
         numbers = ("-" if n is None else str(n) for n in (row.leaders, row.under_replicated))
-        cells = (str(row.id), row.address, row.registry or "-", row.state, *numbers)
-        table.add_row(*cells, "yes" * row.is_controller)
+        table.add_row(str(row.id), row.address, row.state, *numbers, "yes" * row.is_controller)
     return table
