@@ -71,6 +71,7 @@ soak-cluster: $(READY) ## Run a cluster through faults for long; ROUNDS, RECORDS
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000)
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000) --library Ottla
+	$(BIN)/python -m tests.cluster.registering --rounds $(or $(ROUNDS),100)
 
 soak-pipelines: $(READY) ## Run pipelines, mirrors and connectors through faults for long; ROUNDS
 	$(BIN)/python -m pytest -m soak tests/pipelines
