@@ -54,12 +54,16 @@ def kafka_name() -> str:
 
 @contextmanager
 def started_ottla(
-    folder: str, environment: dict[str, str], program: str = "ottla.cli.main"
+    folder: str, environment: dict[str, str], program: str = "ottla.cli.main", registry: str = ""
 ) -> Iterator[Started]:
-    """Run `ottla start` for the block, in a directory that it makes."""
+    """Run `ottla start` for the block, in a directory that it makes.
+
+    It has a schema registry if `registry` is a HOST:PORT.
+    """
     port = free_port()
     command = [sys.executable, "-m", program, "start"]
     listeners = ["--listen", f"127.0.0.1:{port}", "-X", "ottla.admin.listener=127.0.0.1:0"]
+    listeners += ["-X", f"ottla.schema.registry.listener={registry}"]
     began = time.perf_counter()
     with subprocess.Popen(
         [*command, *listeners, "--data-dir", folder], stderr=subprocess.DEVNULL, env=environment
