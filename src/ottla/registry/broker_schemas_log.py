@@ -75,7 +75,11 @@ _LIST_OFFSETS_VERSION: Final = 7
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _NO_SESSION_EPOCH: Final = -1
-_LOST_WITH_STATE: Final = ErrorCode.OFFSET_OUT_OF_RANGE
+LOST: Final = ErrorCode.OFFSET_OUT_OF_RANGE
+"""The code of a read if the log no longer continues the state that was replayed from it."""
+NOOP: Final = b'{"keytype":"NOOP","magic":0}'
+"""The key of a record in place of a gap: compaction or a transaction has left offsets without
+records, and a state that skips them never reaches the end of the log."""
 
 
 def _new_topic(replicas: int) -> CreatableTopic:
@@ -101,7 +105,10 @@ class _Part(NamedTuple):
 
 
 class BrokerSchemasLog:
-    """The Protocol SchemasLog on a running broker. Belongs to the registry's event loop."""
+    """The Protocol SchemasLog on a running broker. Belongs to the registry's event loop.
+
+    It is of one incarnation of the topic: if that is deleted, a new log begins with a new state.
+    """
 
     def __init__(self, broker: BrokerAccess) -> None:
         self._broker = broker
@@ -161,8 +168,8 @@ class BrokerSchemasLog:
         """Yield committed records from an offset on; an empty list at the end of the log.
 
         Without a topic there is an empty list, too. ApiError OFFSET_OUT_OF_RANGE if the topic was
-        deleted, or has lost committed records by an unclean election: replay from offset 0 then,
-        into an empty state.
+        deleted, or has lost committed records by an unclean election: read a new log into an empty
+        state then.
         """
         reading = _Reading(self._partition, offset)
         is_at_end = False
@@ -171,11 +178,11 @@ class BrokerSchemasLog:
             if part is None:
                 is_at_end = True
                 continue
-            end_offset, found = _records_from(part.data, reading.offset)
+            found = _records_from(part, reading.offset)
             if found:
                 yield found
-            reading.offset = max(reading.offset, end_offset)
-            is_at_end = not found or reading.offset >= part.high_watermark
+                reading.offset = found[-1].offset + 1
+            is_at_end = reading.offset >= part.high_watermark
             if is_at_end:
                 yield []
 
@@ -187,11 +194,11 @@ class BrokerSchemasLog:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._broker.loop))
 
 
-def _records_from(data: bytes, offset: int) -> tuple[int, list[SchemasRecord]]:
-    """Return the end of the last whole batch, and the records from an offset on."""
+def _records_from(part: _Part, offset: int) -> list[SchemasRecord]:
+    """Return the records from an offset on; a gap at the end is a record of its own."""
     end_offset = offset
     found: list[SchemasRecord] = []
-    for batch in batches(data):
+    for batch in batches(part.data):
         end_offset = batch.end_offset
         if not batch.is_control:
             found += (
@@ -199,7 +206,11 @@ def _records_from(data: bytes, offset: int) -> tuple[int, list[SchemasRecord]]:
                 for one in records_of(batch)
                 if one.offset >= offset
             )
-    return end_offset, found
+    if not part.data:  # the leader has no batch between here and the high watermark
+        end_offset = part.high_watermark
+    if end_offset > (found[-1].offset + 1 if found else offset):
+        found.append(SchemasRecord(end_offset - 1, 0, NOOP, None))
+    return found
 
 
 class _SchemasPartition:
@@ -208,6 +219,8 @@ class _SchemasPartition:
     def __init__(self, broker: BrokerAccess) -> None:
         self._broker = broker
         self._told: tuple[PartitionImage, ...] = ()
+        self.replayed_topic_id: bytes | None = None
+        """The topic whose records are read here: decisions on them belong into no other one."""
         # A fetch may wait at the leader, and a connection has one request at a time.
         self._readers = Peers(broker.peers, "schemas-reader")
         self._askers = Peers(broker.peers, "schemas")
@@ -258,6 +271,8 @@ class _SchemasPartition:
         """Return the partition if this broker leads it, and may say so."""
         partition = self._broker.partitions.find(SCHEMAS)
         if partition is None or partition.in_sync is None or not self._broker.has_valid_lease():
+            return None
+        if self.replayed_topic_id not in {None, partition.topic_id}:
             return None
         return partition
 
@@ -435,7 +450,6 @@ class _Reading:
     def __init__(self, partition: _SchemasPartition, offset: int) -> None:
         self._partition = partition
         self.offset = offset
-        self._topic_id: bytes | None = None
 
     async def next_part(self, wait_ms: int) -> _Part | None:
         """Return the next batches, or none at the end of the log; None if no leader responds.
@@ -444,17 +458,17 @@ class _Reading:
         lost records that were committed.
         """
         topic_id, leader_id, led = self._partition.place()
-        if self._topic_id is not None and topic_id != self._topic_id:
-            raise ApiError(_LOST_WITH_STATE, f"the topic {SCHEMAS_TOPIC} was deleted")
+        if self._partition.replayed_topic_id not in {None, topic_id}:
+            raise ApiError(LOST, f"the topic {SCHEMAS_TOPIC} was deleted")
         if topic_id is None:
             if wait_ms:
                 await self._partition.changed(wait_ms)
             return _Part(b"", 0)
-        self._topic_id = topic_id
+        self._partition.replayed_topic_id = topic_id
         try:
             return await self._read(leader_id, led, wait_ms)
         except ApiError as error:
-            if error.code is _LOST_WITH_STATE:
+            if error.code is LOST:
                 await self._go_to_start(error)
                 return None
         except OSError:

@@ -107,7 +107,6 @@ class RegistryServer:
         self.port = port_of(sockets[0])
         """Where it listens."""
         self._sockets = sockets
-        self._place = "{}:{}".format(*sockets[0].getsockname()[:2])
         self._broker: BrokerAccess | None = None
         self._lock = threading.Lock()
         self._is_closed = False
@@ -151,8 +150,7 @@ class RegistryServer:
 
     async def _serve(self) -> None:
         # Here and now, because it takes longer than all the rest of a start.
-        from ottla.registry.broker_schemas_log import BrokerSchemasLog  # noqa: PLC0415
-        from ottla.registry.http_server import serve  # type: ignore[import-not-found]  # noqa: PLC0415
+        from ottla.registry.broker_registry import serve  # noqa: PLC0415
 
         assert self._broker is not None
         stopping = asyncio.Event()
@@ -160,15 +158,11 @@ class RegistryServer:
             if self._is_closed:
                 return
             self._stop = asyncio.get_running_loop(), stopping
-        log = BrokerSchemasLog(self._broker)
         try:
-            await log.open()
-            _log.info("schema registry at http://%s", self._place)
-            await serve(log, self._sockets, stopping)
+            await serve(self._broker, self._sockets, stopping)
         finally:
             with self._lock:
                 self._stop = None
-            await log.close()
 
     def _close_sockets(self) -> None:
         for sock in self._sockets:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.aio import Admin
+from ottla.aio import Admin, Producer
 from ottla.broker.startup.assembly import Broker
 from ottla.broker.startup.system_environment import this_machine
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.registry.broker_schemas_log import SCHEMAS_TOPIC, BrokerSchemasLog
+from ottla.registry.broker_schemas_log import LOST, NOOP, SCHEMAS_TOPIC, BrokerSchemasLog
 from ottla.registry.schemas_log import EndMovedError, Leadership, NotLeaderError, SchemasRecord
 
 RECORD = ((b"key", b"value"),)
@@ -23,6 +23,8 @@ class World:
     """A broker, its log of schemas, and an admin client."""
 
     def __init__(self, broker: Broker, log: BrokerSchemasLog, admin: Admin) -> None:
+        address = broker.endpoints.advertised("PLAINTEXT")
+        self.servers = f"{address.host}:{address.port}"
         self.broker = broker
         self.log = log
         self.admin = admin
@@ -189,8 +191,26 @@ def test_a_reader_learns_that_the_topic_was_deleted(tmp_path: Path) -> None:
         await world.admin.topics.delete(SCHEMAS_TOPIC)
         with pytest.raises(ApiError, match="_schemas was deleted") as lost:
             await read_on(reading)
-        assert lost.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-        assert await world.all_records() == []
+        assert lost.value.code is LOST
+        await world.admin.topics.create(SCHEMAS_TOPIC, partitions=1)
+        assert world.log.leadership() is None
+        again = BrokerSchemasLog(world.broker.access())
+        await again.open()
+        assert again.leadership() == Leadership(0, 0)
+        await again.close()
+
+    run(tmp_path, story)
+
+
+def test_the_end_of_a_transaction_leaves_no_gap(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        led = await world.led()
+        settings = {"bootstrap.servers": world.servers, "transactional.id": "copier"}
+        async with Producer(settings) as producer, producer.transaction():
+            await producer.send(SCHEMAS_TOPIC, b"copied", key=b"key")
+        found = await world.all_records()
+        assert [(one.offset, one.key) for one in found] == [(0, b"key"), (1, NOOP)]
+        assert await world.log.append(RECORD, led, 2) == 3
 
     run(tmp_path, story)
 
