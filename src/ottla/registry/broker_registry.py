@@ -6,9 +6,9 @@ This module imports all of them, and is imported when a broker is ready.
 import asyncio
 import logging
 from collections.abc import Sequence
-from importlib.metadata import version
 from socket import socket
 
+import ottla
 from ottla.broker.startup.broker_service import BrokerAccess
 from ottla.concurrency.first_of import first_of
 from ottla.model.api_error import ApiError
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 async def serve(broker: BrokerAccess, sockets: Sequence[socket], stopping: asyncio.Event) -> None:
     """Serve until stopped; then close every connection. Takes ownership of the sockets."""
-    names = Cluster(broker.peers.image().cluster_id, version("ottla"))
+    names = Cluster(broker.peers.image().cluster_id, ottla.__version__)
     server: HttpServer | None = None
     try:
         while not stopping.is_set():

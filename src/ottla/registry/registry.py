@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
+from ottla.model.error_code import ErrorCode
 from ottla.registry.http_server import HttpRequest, HttpResponse
 from ottla.registry.parsed_schemas import HeavyWorkError
 from ottla.registry.registry_errors import (
@@ -117,16 +118,24 @@ class Registry:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Replay the log until cancelled. A failing log is read again from where it failed."""
+        """Replay the log until cancelled. A failing log is read again from where it failed.
+
+        ApiError OFFSET_OUT_OF_RANGE if the log does not continue this state any more.
+        """
         try:
             while True:
-                try:
-                    await self._replay()
-                except (OSError, ApiError) as failed:
-                    _log.warning("Reading _schemas failed, trying again: %s", failed)
+                await self._replay_until_failure()
                 await pause(_READ_AGAIN_MS)
         finally:
             self._heavy_thread.close()
+
+    async def _replay_until_failure(self) -> None:
+        try:
+            await self._replay()
+        except (OSError, ApiError) as failed:
+            if isinstance(failed, ApiError) and failed.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            _log.warning("Reading _schemas failed, trying again: %s", failed)
 
     async def _replay(self) -> None:
         async for records in self._log.read(self._state.end_offset):

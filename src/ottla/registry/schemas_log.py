@@ -71,7 +71,9 @@ class SchemasLog(Protocol):
     def read(self, offset: int) -> AsyncIterator[list[SchemasRecord]]:
         """Yield committed records from an offset on, in order, for ever; wait at the end.
 
-        An empty list says that everything that is committed now was yielded.
+        An empty list says that everything that is committed now was yielded. ApiError
+        OFFSET_OUT_OF_RANGE if the topic was deleted, or has lost committed records: the state has
+        to be replayed from the start of a new log.
         """
         ...
 
