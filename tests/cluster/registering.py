@@ -83,7 +83,10 @@ class RegisteringClients:
         return self.acknowledged
 
     def _run(self, number: int) -> None:
-        client = connect(self._urls, number)
+        with connect(self._urls, number) as client:
+            self._register_all(client, number)
+
+    def _register_all(self, client: SchemaRegistryClient, number: int) -> None:
         count = 0
         while not self._is_over.is_set():
             owner = "Shared" if count % SHARED_EACH == 0 else f"Client{number}_"
@@ -118,8 +121,8 @@ class RegisteringClients:
 @contextmanager
 def registering(cluster: Cluster) -> Iterator[RegisteringClients]:
     """Run the clients for the block; the levels are NONE, so that any record may follow another."""
-    client = connect(cluster.registry_urls, 0)
-    client.set_compatibility(level="NONE")
+    with connect(cluster.registry_urls, 0) as client:
+        client.set_compatibility(level="NONE")
     clients = RegisteringClients(cluster.registry_urls)
     clients.start()
     try:
@@ -153,13 +156,18 @@ def violations(urls: Sequence[str], acknowledged: Acknowledged) -> list[str]:
             if text_by_id.setdefault(one, name) != name
         ]
     for url in urls:
-        found += _violations_of(url, acknowledged, text_by_id)
+        with SchemaRegistryClient({"url": url}) as client:
+            found += _violations_of(url, client, acknowledged, text_by_id)
     return found
 
 
-def _violations_of(url: str, acknowledged: Acknowledged, text_by_id: dict[int, str]) -> list[str]:
+def _violations_of(
+    url: str,
+    client: SchemaRegistryClient,
+    acknowledged: Acknowledged,
+    text_by_id: dict[int, str],
+) -> list[str]:
     found = []
-    client = SchemaRegistryClient({"url": url})
     for (subject, name), ids in acknowledged.ids_by_schema.items():
         try:
             registered = client.lookup_schema(subject, schema_of(name))

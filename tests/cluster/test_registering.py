@@ -26,31 +26,28 @@ def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> 
         mend(cluster)
 
 
+def registered_at(url: str, subject: str, name: str) -> int:
+    with connect([url], 0) as client:
+        return client.register_schema(subject, schema_of(name))
+
+
 def test_a_schema_registered_at_one_broker_is_at_once_known_to_that_broker(
     cluster: Cluster,
 ) -> None:
     for number, broker in cluster.brokers.items():
-        client = connect([broker.registry_url], 0)
-        found = client.register_schema(f"forwarded-{number}", schema_of("Letter"))
-        assert (
-            found
-            == connect([broker.registry_url], 0)
-            .lookup_schema(f"forwarded-{number}", schema_of("Letter"))
-            .schema_id
-        )
-        assert f"forwarded-{number}" in client.get_subjects()
+        subject = f"forwarded-{number}"
+        found = registered_at(broker.registry_url, subject, "Letter")
+        with connect([broker.registry_url], 0) as client:
+            assert client.lookup_schema(subject, schema_of("Letter")).schema_id == found
+            assert subject in client.get_subjects()
 
 
 def test_one_text_has_one_id_at_every_broker(cluster: Cluster) -> None:
-    ids = {
-        connect([broker.registry_url], 0).register_schema("same", schema_of("Same"))
-        for broker in cluster.brokers.values()
-    }
-    assert len(ids) == 1
+    assert len({registered_at(url, "same", "Same") for url in cluster.registry_urls}) == 1
 
 
 def test_the_topic_has_three_replicas(cluster: Cluster, watcher: Watcher) -> None:
-    connect(cluster.registry_urls, 0).register_schema("same", schema_of("Same"))
+    registered_at(cluster.registry_urls[0], "same", "Same")
     watcher.wait_until(lambda: watcher.in_sync(TOPIC) == set(cluster.brokers))
 
 
@@ -65,7 +62,7 @@ def test_no_schema_is_lost_and_no_id_given_twice_while_leaders_are_killed(
 
 def test_the_check_finds_what_is_missing(cluster: Cluster) -> None:
     urls = cluster.registry_urls[:1]
-    known = connect(urls, 0).register_schema("same", schema_of("Same"))
+    known = registered_at(urls[0], "same", "Same")
     assert violations(urls, Acknowledged()) == ["nothing was acknowledged"]
     assert violations(urls, Acknowledged({("same", "Same"): {known, known + 1}}))
     assert violations(urls, Acknowledged({("same", "Same"): {known}, ("same", "T"): {known}}))
