@@ -24,7 +24,7 @@ from benchmarks.side_by_side import MILLISECONDS, in_turns
 from benchmarks.wire_client import free_port
 
 TITLE = "The schema registry in a broker"
-REQUESTS: Final = 10_000
+REQUESTS: Final = 50_000
 REGISTERED: Final = 500
 KEPT: Final = 1_000
 LOADED: Final = 10_000
@@ -98,18 +98,23 @@ def registered(folder: str, environment: dict[str, str]) -> Iterator[tuple[Measu
 
 
 def _requests(folder: str, environment: dict[str, str]) -> Iterator[Case]:
+    with registered(f"{folder}-warm", environment) as (_, port):
+        Registry(port).register("first", 0)  # compiles all byte code
     with registered(folder, environment) as (broker, port):
-        client = Registry(port)
         began = time.perf_counter()
-        known = client.register("first", 0)
-        first_ms = 1000 * (time.perf_counter() - began)
-        yield _given("first write after the start, wall time", MILLISECONDS, (first_ms,))
+        client = Registry(port)
+        client.ask("GET", "/subjects")
+        ready_ms = 1000 * (time.perf_counter() - began)
+        work = "first response, from the broker's first response"
+        yield _given(work, MILLISECONDS, (ready_ms,))
+        first_ms = _timed_ms(client, 0)
+        yield _given("first write, which creates the topic", MILLISECONDS, (first_ms,), 50)
         waits_ms = [_timed_ms(client, number) for number in range(1, REGISTERED)]
         yield _given("register a new schema, p50", MILLISECONDS, (median(waits_ms),), 3)
         tail_ms = sorted(waits_ms)[len(waits_ms) * 99 // 100]
         yield _given("register a new schema, p99", MILLISECONDS, (tail_ms,))
         busy_seconds = broker.cpu_seconds()
-        _get_many(port, f"/schemas/ids/{known}")
+        _get_many(port)
         busy_seconds = broker.cpu_seconds() - busy_seconds
         yield _given("GET /schemas/ids/N", PER_CORE, (REQUESTS / busy_seconds,), 5000)
 
@@ -120,18 +125,19 @@ def _timed_ms(client: Registry, number: int) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-def _get_many(port: int, path: str) -> None:
-    """Ask for the same schema on one connection, in turns of request and response."""
-    request = f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+def _get_many(port: int) -> None:
+    """Ask for all schemas by their ids on one connection, in turns of request and response."""
+    requests = [
+        f"GET /schemas/ids/{number} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+        for number in range(1, REGISTERED)
+    ]
     with socket.create_connection((HOST, port), ANSWER_SECONDS_MAX) as connected:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.sendall(request)
-        size_bytes = len(connected.recv(1 << 16))
-        for _ in range(REQUESTS):
-            connected.sendall(request)
-            received = 0
-            while received < size_bytes:
-                received += len(connected.recv(1 << 16))
+        for number in range(REQUESTS):
+            connected.sendall(requests[number % len(requests)])
+            response = b""
+            while not response.endswith(b"}"):
+                response += connected.recv(1 << 16)
 
 
 def _starts(folder: str, environment: dict[str, str]) -> Iterator[Case]:
