@@ -54,7 +54,7 @@ def schema_of(name: str) -> Schema:
 
 
 def connect(urls: Sequence[str], first: int) -> SchemaRegistryClient:
-    """Return a client of all brokers that begins with one of them."""
+    """Return a client of all brokers with this URL first."""
     ordered = [*urls[first % len(urls) :], *urls[: first % len(urls)]]
     return SchemaRegistryClient({"url": ",".join(ordered), "timeout": 20, "max.retries": 1})
 
@@ -188,7 +188,7 @@ def _violations_of(
 
 
 def run_rounds(folder: Path, rounds: int) -> Acknowledged:
-    """Kill this many leaders; return what was acknowledged, all of which is there."""
+    """Kill this many leaders; return the acknowledged schemas, all of which are there."""
     with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True) as cluster:
         watcher = Watcher(cluster)
         with registering(cluster) as clients:

@@ -86,7 +86,7 @@ def _new_topic(replicas: int) -> CreatableTopic:
     configs = {
         "cleanup.policy": "compact",
         "max.message.bytes": str(RECORD_BYTES_MAX),
-        # One replica may be away: an acknowledged schema survives the loss of any one disk.
+        # With three replicas an acknowledged schema survives the loss of a disk.
         "min.insync.replicas": "2" if replicas > 2 else "1",
     }
     return CreatableTopic(
@@ -220,7 +220,7 @@ class _SchemasPartition:
         self._broker = broker
         self._told: tuple[PartitionImage, ...] = ()
         self.replayed_topic_id: bytes | None = None
-        """The topic whose records are read here: decisions on them belong into no other one."""
+        """The topic that is replayed here: a decision on its records is appended to no other topic."""
         # A fetch may wait at the leader, and a connection has one request at a time.
         self._readers = Peers(broker.peers, "schemas-reader")
         self._askers = Peers(broker.peers, "schemas")
@@ -244,7 +244,7 @@ class _SchemasPartition:
             self._told = partitions
             self._broker.notifier.notify(_CHANGED)
 
-    # -- what is known at once ------------------------------------------------------------------
+    # -- without waiting ------------------------------------------------------------------------
 
     @property
     def _image(self) -> ClusterImage:

@@ -70,7 +70,7 @@ class Broker:
     def registry_url(self) -> str:
         """The URL of the schema registry, which starts at the first access, on a free port.
 
-        It keeps its port over restarts, and `ottla.schema.registry.listener` chooses another one.
+        It keeps its port over restarts. `ottla.schema.registry.listener` sets the port.
         ImportError names a package that is missing.
         """
         assert self._run is not None, "it is not started"

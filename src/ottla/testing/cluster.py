@@ -35,8 +35,8 @@ class Cluster:
     be killed, paused and started again. Their data is in `data_dir`, or in a temporary directory.
     Settings have Kafka's names and hold for every broker. With `base_port` brokers listen there and
     on the following ports, else on free ones. With `registries` each broker has a schema registry.
-    All processes end with this one, even if it is killed. A ClusterError names the missing or
-    invalid part.
+    All processes end with the calling process, even if it is killed. A ClusterError names the
+    missing or invalid part.
     """
 
     def __init__(

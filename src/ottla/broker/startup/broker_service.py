@@ -1,6 +1,6 @@
 """A server on top of a broker, in the same process.
 
-Its package is in a layer above this one, so `Broker.start` gets it as a callable. It binds its port
+Its package is in a layer above the broker's, so `Broker.start` gets it as a callable. It binds its port
 before the broker registers, so that the registration can publish the address to other brokers.
 """
 
