@@ -220,7 +220,7 @@ class _SchemasPartition:
         self._broker = broker
         self._told: tuple[PartitionImage, ...] = ()
         self.replayed_topic_id: bytes | None = None
-        """The topic that is replayed here: a decision on its records is appended to no other topic."""
+        """The topic that is read: a decision on its records is appended to no other topic."""
         # A fetch may wait at the leader, and a connection has one request at a time.
         self._readers = Peers(broker.peers, "schemas-reader")
         self._askers = Peers(broker.peers, "schemas")

@@ -1,7 +1,7 @@
 """A server on top of a broker, in the same process.
 
-Its package is in a layer above the broker's, so `Broker.start` gets it as a callable. It binds its port
-before the broker registers, so that the registration can publish the address to other brokers.
+Its package is in a layer above the broker's, so `Broker.start` gets it as a callable. It binds its
+port before the broker registers, so that the registration publishes the address to other brokers.
 """
 
 import asyncio
