@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -65,6 +66,11 @@ def test_a_broker_that_is_killed_is_shown_and_the_others_lead(tmp_path: Path) ->
         assert (before["health"], before["under_replicated"], before["partitions"]) == ("ok", 0, 3)
         assert [row["leaders"] for row in before["brokers"]] == [1, 1, 1]
         wait_for(lambda: said(log, r"broker 3 at \S+ runs as process (\d+)"))
+        registries = said(log, r"schema registries at (\S+), (\S+), (\S+)")
+        assert registries
+        for url in registries.groups():
+            with urlopen(f"{url}/subjects") as response:
+                assert response.read() == b"[]"
         found = said(log, r"broker 3 at \S+ runs as process (\d+)")
         assert found
         os.kill(int(found[1]), signal.SIGKILL)

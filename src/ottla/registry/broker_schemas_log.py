@@ -45,6 +45,7 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import batches
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.record import records_of
@@ -195,7 +196,17 @@ class BrokerSchemasLog:
 
 
 def _records_from(part: _Part, offset: int) -> list[SchemasRecord]:
-    """Return the records from an offset on; a gap at the end is a record of its own."""
+    """Return the records from an offset on; a gap at the end is a record of its own.
+
+    OSError for a damaged batch: another leader, or a repaired replica, may have it whole.
+    """
+    try:
+        return _decoded(part, offset)
+    except ProtocolError as error:
+        raise OSError(f"{SCHEMAS} is damaged after offset {offset}: {error}") from error
+
+
+def _decoded(part: _Part, offset: int) -> list[SchemasRecord]:
     end_offset = offset
     found: list[SchemasRecord] = []
     for batch in batches(part.data):

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Final, Self
@@ -37,7 +38,8 @@ _log = logging.getLogger(__name__)
 async def open_registry(config: BrokerConfig, host_name: str) -> BrokerService:
     """Bind the port of the registry; no service without a listener, or without its packages.
 
-    OSError if a configured port cannot be bound; for the default port, a warning and no registry.
+    OSError if a configured port cannot be bound. If the default port cannot be bound, there is a
+    warning and no registry; in a cluster there is a warning, and the registry has a free port.
     """
     listener = config.ottla_schema_registry_listener
     if listener is None:
@@ -47,6 +49,9 @@ async def open_registry(config: BrokerConfig, host_name: str) -> BrokerService:
         _log.warning("No schema registry: the package %s is not installed: %s", missing[0], INSTALL)
         return NoService()
     sockets = await http_sockets(_SERVER, listener, is_asked_for=SETTING in config.given)
+    if not sockets and config.zookeeper_connect:
+        # This broker may come to lead _schemas-0, and only its own registry can write then.
+        sockets = await http_sockets(_SERVER, replace(listener, port=0), is_asked_for=True)
     if not sockets:
         return NoService()
     return RegistryServer(sockets, advertised_endpoint(config, host_name, port_of(sockets[0])))

@@ -17,7 +17,7 @@ import pytest
 from ottla import Admin
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import REGISTRY_ENDPOINT, HttpListener, Listener
-from ottla.registry.server import advertised_endpoint, open_registry
+from ottla.registry.server import RegistryServer, advertised_endpoint, open_registry
 from ottla.testing import Broker
 
 LISTENER = "ottla.schema.registry.listener"
@@ -108,6 +108,24 @@ def test_a_default_port_that_is_taken_leaves_the_broker_without_a_registry(
     (message,) = caplog.messages
     assert message.startswith(f"No schema registry: cannot listen on SCHEMA_REGISTRY://{place}")
     assert message.endswith(f"({LISTENER} names another place)")
+
+
+def test_in_a_cluster_a_broker_takes_a_free_port_if_the_default_one_is_taken() -> None:
+    async def ports(taken: int) -> tuple[int, int]:
+        place = HttpListener("127.0.0.1", taken)
+        config = replace(
+            BrokerConfig(), ottla_schema_registry_listener=place, zookeeper_connect="127.0.0.1:2181"
+        )
+        service = await open_registry(config, "my-host")
+        assert isinstance(service, RegistryServer)
+        await service.close()
+        assert service.advertised is not None
+        return service.port, service.advertised.port
+
+    with socket.create_server(("127.0.0.1", 0)) as blocked:
+        taken = blocked.getsockname()[1]
+        port, advertised = asyncio.run(ports(taken))
+    assert port == advertised != taken
 
 
 @pytest.mark.parametrize("package", ["fastavro", "jsonschema_rs", "msgspec", "google.protobuf"])

@@ -468,8 +468,9 @@ class Broker:
         """Answer the requests in flight, close every log, and write clean-shutdown markers."""
         broker_epoch = self.metadata.broker_epoch
         self.operations.announce_stop()
-        await self.service.close()
         await self.metadata.depart()
+        # After others lead: until then, other services send requests for this broker's partitions.
+        await self.service.close()
         await self._close(broker_epoch)
         self.folder_locks.close()
         await self.operations.close()
