@@ -1,4 +1,4 @@
-"""Clients register schemas at all brokers while the leader of `_schemas-0` is killed in a loop.
+"""Clients register schemas at all brokers while the leader of `_schemas-0` dies, or hangs.
 
 python -m tests.cluster.registering --rounds 50
 
@@ -30,10 +30,11 @@ from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 CLIENTS: Final = 4
 SHARED_EACH: Final = 2
 """Every second schema has the same text at all clients, and is registered by all of them."""
-SUBJECT: Final = "orders-value"
+PAUSED_EACH: Final = 3
+"""Every third leader hangs until another broker leads; the others are killed."""
 TOPIC: Final = "_schemas"
 UNAVAILABLE_SECONDS_MAX: Final = 60
-READY_SECONDS_MAX: Final = 30
+ANSWER_SECONDS_MAX: Final = 5
 
 
 @dataclass
@@ -56,7 +57,8 @@ def schema_of(name: str) -> Schema:
 def connect(urls: Sequence[str], first: int) -> SchemaRegistryClient:
     """Return a client of all brokers with this URL first."""
     ordered = [*urls[first % len(urls) :], *urls[: first % len(urls)]]
-    return SchemaRegistryClient({"url": ",".join(ordered), "timeout": 20, "max.retries": 1})
+    settings = {"url": ",".join(ordered), "timeout": ANSWER_SECONDS_MAX, "max.retries": 1}
+    return SchemaRegistryClient(settings)
 
 
 class RegisteringClients:
@@ -141,6 +143,16 @@ def kill_leader(cluster: Cluster, watcher: Watcher) -> int:
     return leader
 
 
+def pause_leader(cluster: Cluster, watcher: Watcher) -> int:
+    """Pause the leader of `_schemas-0` until another broker leads. Return its id."""
+    leader = watcher.leader(TOPIC)
+    cluster.brokers[leader].pause()
+    watcher.wait_until(lambda: watcher.leader(TOPIC) not in {leader, -1})
+    cluster.brokers[leader].resume()
+    watcher.wait_until(lambda: watcher.in_sync(TOPIC) == set(cluster.brokers))
+    return leader
+
+
 def violations(urls: Sequence[str], acknowledged: Acknowledged) -> list[str]:
     """Return a sentence for every acknowledged schema that is not as it was acknowledged."""
     found = list(acknowledged.unexpected)
@@ -188,14 +200,15 @@ def _violations_of(
 
 
 def run_rounds(folder: Path, rounds: int) -> Acknowledged:
-    """Kill this many leaders; return the acknowledged schemas, all of which are there."""
+    """Kill and pause leaders in turn; return the acknowledged schemas, all of which are there."""
     with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True) as cluster:
         watcher = Watcher(cluster)
         with registering(cluster) as clients:
             for number in range(rounds):
-                leader = kill_leader(cluster, watcher)
+                fault = pause_leader if number % PAUSED_EACH == PAUSED_EACH - 1 else kill_leader
+                leader = fault(cluster, watcher)
                 count = len(clients.acknowledged.ids)
-                say(f"round {number}: killed broker {leader}, {count} ids so far")
+                say(f"round {number}: {fault.__name__} {leader}, {count} ids so far")
         watcher.close()
         broken = violations(cluster.registry_urls, clients.acknowledged)
         assert not broken, "\n".join(broken[:20])
