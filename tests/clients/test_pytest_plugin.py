@@ -15,6 +15,7 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 names = []
 
@@ -48,6 +49,13 @@ def test_settings_come_from_the_project(ottla_broker, ottla_topic):
     Producer({"bootstrap.servers": ottla_broker.bootstrap_servers}).list_topics(ottla_topic, 20)
     topic = admin.list_topics(ottla_topic, 20).topics[ottla_topic]
     assert len(topic.partitions) == 3
+
+
+def test_the_broker_has_a_schema_registry(ottla_registry_url):
+    with SchemaRegistryClient({"url": ottla_registry_url}) as client:
+        schema = Schema('"string"', "AVRO")
+        assert client.register_schema("letters-value", schema) == 1
+        assert client.get_schema(1).schema_str == '"string"'
 """
 CLUSTER_TEST = """
 from confluent_kafka.admin import AdminClient
@@ -91,7 +99,7 @@ def test_the_fixtures_serve_a_project_with_warnings_as_errors(tmp_path: Path) ->
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     ran = run_pytest(tmp_path, "-p", "no:hypothesispytest")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "5 passed" in ran.stdout
+    assert "6 passed" in ran.stdout
     assert "warning" not in ran.stdout
 
 
