@@ -353,7 +353,7 @@ def _rows_of(cls: type) -> list[_Row]:
     if is_pydantic(cls):
         return _rows_of_pydantic(cls, hints)
     if typing.is_typeddict(cls):
-        required = getattr(cls, "__required_keys__", frozenset())
+        required: frozenset[str] = getattr(cls, "__required_keys__", frozenset())
         return [
             _Row(name, name, hint if name in required else NotRequired[hint], NO_DEFAULT)
             for name, hint in hints.items()
