@@ -60,17 +60,25 @@ if TYPE_CHECKING:
     )
     from ottla.clients.producer.transactions.transaction_state import PreparedTxnState
     from ottla.clients.records.serializers import SerializationError
+    from ottla.clients.schemas.registry_calls import RegistryError, RegistryUnreachableError
+    from ottla.clients.schemas.registry_client import RegistryClient
+    from ottla.clients.schemas.serializers import SchemaDeserializer, SchemaSerializer
     from ottla.clients.tables.errors import DataLossError, SourceReadError
     from ottla.clients.tables.scan import scan
     from ottla.model.api_error import ApiError
     from ottla.model.error_code import ErrorCode
     from ottla.model.identifiers import TopicPartition
+    from ottla.schemas.classes.class_types import Bits, FieldNumber, Precision
+    from ottla.schemas.classes.declaration import schema
+    from ottla.schemas.parsed_schema import InvalidSchemaError
+    from ottla.schemas.schema import Schema, SchemaReference, SchemaType
     from ottla.wire.records.consumer_record import ConsumerRecord
 
 __all__ = [
     "Admin",
     "ApiError",
     "Append",
+    "Bits",
     "BufferFullError",
     "BulkDeliveryError",
     "ClientClosedError",
@@ -88,9 +96,11 @@ __all__ = [
     "ErrorCode",
     "FatalTransactionError",
     "FencedInstanceIdError",
+    "FieldNumber",
     "ForkedClientError",
     "HandlerError",
     "InvalidClientSettingError",
+    "InvalidSchemaError",
     "ItemsFailedError",
     "LogTruncationError",
     "NoOffsetForPartitionError",
@@ -99,6 +109,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
     "OffsetSpec",
+    "Precision",
     "PreparedTxnState",
     "Producer",
     "ProducerClosedError",
@@ -108,6 +119,14 @@ __all__ = [
     "RecordMetadata",
     "RecordNotSentError",
     "RecordTooLargeError",
+    "RegistryClient",
+    "RegistryError",
+    "RegistryUnreachableError",
+    "Schema",
+    "SchemaDeserializer",
+    "SchemaReference",
+    "SchemaSerializer",
+    "SchemaType",
     "SerializationError",
     "SourceReadError",
     "StuckHandlerError",
@@ -121,12 +140,14 @@ __all__ = [
     "UnreachableError",
     "WakeupError",
     "scan",
+    "schema",
 ]
 
 _MODULE_BY_NAME: Final = {
     "Admin": "ottla.clients.admin.admin",
     "ApiError": "ottla.model.api_error",
     "Append": "ottla.clients.admin.admin_configs",
+    "Bits": "ottla.schemas.classes.class_types",
     "BufferFullError": "ottla.clients.producer.state.errors",
     "BulkDeliveryError": "ottla.clients.producer.bulk.bulk_delivery",
     "ClientClosedError": "ottla.clients.errors",
@@ -144,17 +165,20 @@ _MODULE_BY_NAME: Final = {
     "ErrorCode": "ottla.model.error_code",
     "FatalTransactionError": "ottla.clients.producer.transactions.transaction_errors",
     "FencedInstanceIdError": "ottla.clients.consumer.group.group_errors",
+    "FieldNumber": "ottla.schemas.classes.class_types",
     "ForkedClientError": "ottla.clients.errors",
     "HandlerError": "ottla.clients.consumer.workers.errors",
     "InvalidClientSettingError": "ottla.clients.config.setting_table",
+    "InvalidSchemaError": "ottla.schemas.parsed_schema",
     "ItemsFailedError": "ottla.clients.admin.per_item_results",
     "LogTruncationError": "ottla.clients.consumer.state.errors",
-    "NoResponseError": "ottla.clients.errors",
     "NoOffsetForPartitionError": "ottla.clients.consumer.state.errors",
+    "NoResponseError": "ottla.clients.errors",
     "OffsetAndMetadata": "ottla.clients.consumer.state.offsets",
     "OffsetAndTimestamp": "ottla.clients.consumer.core.sync_calls",
     "OffsetOutOfRangeError": "ottla.clients.consumer.state.errors",
     "OffsetSpec": "ottla.clients.admin.admin_offsets",
+    "Precision": "ottla.schemas.classes.class_types",
     "PreparedTxnState": "ottla.clients.producer.transactions.transaction_state",
     "Producer": "ottla.clients.producer.producer",
     "ProducerClosedError": "ottla.clients.producer.state.errors",
@@ -164,6 +188,14 @@ _MODULE_BY_NAME: Final = {
     "RecordMetadata": "ottla.clients.producer.state.record_metadata",
     "RecordNotSentError": "ottla.clients.producer.state.errors",
     "RecordTooLargeError": "ottla.clients.producer.state.errors",
+    "RegistryClient": "ottla.clients.schemas.registry_client",
+    "RegistryError": "ottla.clients.schemas.registry_calls",
+    "RegistryUnreachableError": "ottla.clients.schemas.registry_calls",
+    "Schema": "ottla.schemas.schema",
+    "SchemaDeserializer": "ottla.clients.schemas.serializers",
+    "SchemaReference": "ottla.schemas.schema",
+    "SchemaSerializer": "ottla.clients.schemas.serializers",
+    "SchemaType": "ottla.schemas.schema",
     "SerializationError": "ottla.clients.records.serializers",
     "SourceReadError": "ottla.clients.tables.errors",
     "StuckHandlerError": "ottla.clients.consumer.workers.errors",
@@ -176,6 +208,7 @@ _MODULE_BY_NAME: Final = {
     "TransactionStatus": "ottla.clients.admin.admin_transactions",
     "UnreachableError": "ottla.clients.errors",
     "WakeupError": "ottla.clients.consumer.state.errors",
+    "schema": "ottla.schemas.classes.declaration",
     "scan": "ottla.clients.tables.scan",
 }
 

@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from ottla.clients.admin.async_admin import AsyncAdmin as Admin
     from ottla.clients.consumer.async_consumer import AsyncConsumer as Consumer
     from ottla.clients.producer.async_producer import AsyncProducer as Producer
+    from ottla.clients.schemas.registry_client import AsyncRegistryClient as RegistryClient
 
-__all__ = ["Admin", "Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer", "RegistryClient"]
 
 _PLACE_BY_NAME: Final = {
     "Admin": ("ottla.clients.admin.async_admin", "AsyncAdmin"),
     "Consumer": ("ottla.clients.consumer.async_consumer", "AsyncConsumer"),
     "Producer": ("ottla.clients.producer.async_producer", "AsyncProducer"),
+    "RegistryClient": ("ottla.clients.schemas.registry_client", "AsyncRegistryClient"),
 }
 
 

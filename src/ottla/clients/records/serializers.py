@@ -9,7 +9,7 @@ UTF-8.
 import json
 import struct
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -21,6 +21,14 @@ Deserialize = Callable[[str, bytes, Headers], Any]
 
 class SerializationError(ValueError):
     """A key or value cannot be serialized; the record was not queued."""
+
+
+class MissingSchemaError(LookupError):
+    """A value's schema is not known yet: await `fetch`, outside of locks, and read it again."""
+
+    def __init__(self, message: str, fetch: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(message)
+        self.fetch = fetch
 
 
 @runtime_checkable
@@ -171,6 +179,9 @@ def bind_deserializer(deserializer: Any) -> Deserialize | None:
     """Return one function for any form of deserializer; None if bytes are to stay bytes."""
     if deserializer is None or deserializer is BYTES:
         return None
+    if hasattr(deserializer, "deserialize_known"):  # of a schema: the consumer fetches schemas
+        known: Deserialize = deserializer.deserialize_known
+        return known
     if isinstance(deserializer, Deserializer):
         return deserializer.deserialize
     return lambda _topic, value, _headers: deserializer(value)

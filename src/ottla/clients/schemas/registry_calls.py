@@ -200,6 +200,10 @@ class RegistryCalls:
         self._latest: _Cache[RegisteredSchema] = _Cache(transport, clock, settings.latest_ttl_ms)
         self._parsed: _Cache[ParsedSchema] = _Cache(transport, clock)
 
+    def now_ms(self) -> int:
+        """Return the time for caches."""
+        return self._clock.monotonic_ms()
+
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()

@@ -121,7 +121,8 @@ def _avro_object_writer(schema: Any, record: RecordType) -> Write:
     if root is not None and is_writable(root):
         return Objects(root).encode
     writer = AvroWriter(schema)
-    return lambda value, prefix: prefix + writer.write(to_plain(record, value))
+    namespace = (schema.record_name or "").rpartition(".")[0]
+    return lambda value, prefix: writer.write(to_plain(record, value, namespace), prefix)
 
 
 def is_writable(root: Any) -> bool:
@@ -149,7 +150,7 @@ def _avro_object_reader(writer: Any, own: Any, record: RecordType) -> Read:
         pass
     is_same_type = own is not None and own.type is SchemaType.AVRO
     reader = AvroReader(writer, own if is_same_type else writer)
-    return lambda data, start: from_plain(record, reader.read(memoryview(data)[start:]))
+    return lambda data, start: from_plain(record, reader.read(data, start))
 
 
 def _json_object_writer(schema: Any) -> Write:
@@ -200,9 +201,7 @@ def _message_class(schema: Any, indexes: tuple[int, ...]) -> Any:
     try:
         return schema.message_class(schema.message(indexes))
     except KeyError:
-        raise InvalidSchemaError(
-            f"the schema has no Protobuf message at {list(indexes)}"
-        ) from None
+        raise InvalidSchemaError(f"the schema has no Protobuf message at {list(indexes)}") from None
 
 
 def _parsed(message_class: Any, data: bytes, start: int) -> Any:
@@ -239,8 +238,7 @@ class TextForm:
             case SchemaType.AVRO:
                 from ottla.schemas.avro.avro_values import AvroWriter  # noqa: PLC0415
 
-                avro = AvroWriter(schema)
-                return (lambda value, prefix: prefix + avro.write(value)), ()
+                return AvroWriter(schema).write, ()
             case SchemaType.JSON:
                 return _json_object_writer(schema), ()
             case _:
@@ -256,8 +254,7 @@ class TextForm:
             case SchemaType.AVRO:
                 from ottla.schemas.avro.avro_values import AvroReader  # noqa: PLC0415
 
-                avro = AvroReader(writer, reader)
-                return lambda data, start: avro.read(memoryview(data)[start:])
+                return AvroReader(writer, reader).read
             case SchemaType.JSON:
                 from ottla.schemas.json_schema.json_values import JsonReader  # noqa: PLC0415
 
@@ -273,9 +270,7 @@ def _protobuf_reader(writer: Any, indexes: tuple[int, ...]) -> Read:
     try:
         name = writer.message(indexes)
     except KeyError:
-        raise InvalidSchemaError(
-            f"the schema has no Protobuf message at {list(indexes)}"
-        ) from None
+        raise InvalidSchemaError(f"the schema has no Protobuf message at {list(indexes)}") from None
     reader = ProtobufReader(writer, name)
     return lambda data, start: reader.read(memoryview(data)[start:])
 
@@ -304,7 +299,7 @@ class MessageForm:
         def write(value: Any, prefix: bytes) -> bytes:
             if not isinstance(value, message_class):
                 raise TypeError(f"{type(value).__name__} is not {message_class.__name__}")
-            encoded: bytes = value.SerializeToString()  # type: ignore[attr-defined]
+            encoded: bytes = value.SerializeToString()
             return prefix + encoded
 
         return write, indexes

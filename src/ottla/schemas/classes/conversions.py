@@ -1,7 +1,7 @@
 """Objects of a class as plain values and back, for schemas that have no plan.
 
-Plain values of Avro are dicts, lists and Python's own types, as AvroWriter takes them; those of JSON
-are msgspec's. Protobuf's are messages, read and written field by field.
+Plain values of Avro are dicts, lists and Python's own types, as AvroWriter takes them; those of
+JSON are msgspec's. Protobuf's are messages, read and written field by field.
 """
 
 import datetime
@@ -66,28 +66,35 @@ def _inside(name: str, error: ValueError) -> InvalidValueError:
 # -- Avro -----------------------------------------------------------------------------------------
 
 
-def to_plain(found: ClassType, value: Any) -> Any:
-    """Return an object as AvroWriter takes it; a record in a union is a pair with its name."""
+def to_plain(found: ClassType, value: Any, namespace: str = "") -> Any:
+    """Return an object as AvroWriter takes it; a record in a union is a pair with its full name."""
     match found:
         case RecordType():
-            return {row.name: _plain_member(row, value) for row in found.fields}
+            return {row.name: _plain_member(row, value, namespace) for row in found.fields}
         case EnumType():
             return symbol_of(found, value)
         case ListType():
-            return [to_plain(found.item, item) for item in value]
+            return [to_plain(found.item, item, namespace) for item in value]
         case MapType():
-            return {key: to_plain(found.value, item) for key, item in value.items()}
+            return {key: to_plain(found.value, item, namespace) for key, item in value.items()}
         case UnionType():
-            return to_plain(_branch(found, value), value)
+            return _plain_branch(_branch(found, value), value, namespace)
         case _:
             if isinstance(value, datetime.datetime):
                 micros_of(value)  # without a time zone it has no place on the time line
             return value
 
 
-def _plain_member(row: FieldType, value: Any) -> Any:
+def _plain_branch(branch: ClassType, value: Any, namespace: str) -> Any:
+    plain = to_plain(branch, value, namespace)
+    if not isinstance(branch, RecordType | EnumType):
+        return plain
+    return f"{namespace}.{branch.name}" if namespace else branch.name, plain
+
+
+def _plain_member(row: FieldType, value: Any, namespace: str) -> Any:
     try:
-        return to_plain(row.type, member_of(row, value))
+        return to_plain(row.type, member_of(row, value), namespace)
     except (TypeError, ValueError) as error:
         raise _inside(row.name, ValueError(error)) from None
 
