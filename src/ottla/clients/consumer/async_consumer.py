@@ -9,7 +9,7 @@ from ottla.clients.admin.admin_offsets import FoundOffset, OffsetAdmin
 from ottla.clients.admin.per_item_results import in_time
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.cluster.unclosed_warnings import watch
-from ottla.clients.consumer.core.core import ConsumerCore, named
+from ottla.clients.consumer.core.core import ConsumerCore, named, open_schemas
 from ottla.clients.consumer.core.sync_calls import (
     POLL_SECONDS,
     ConsumerCalls,
@@ -18,7 +18,7 @@ from ottla.clients.consumer.core.sync_calls import (
     PartitionReplicas,
     partition_replicas,
 )
-from ottla.clients.consumer.state.errors import ConsumerError
+from ottla.clients.consumer.state.errors import ConsumerError, SchemaNeededError
 from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.consumer.state.settings import ConsumerSettings, read_consumer_settings
 from ottla.clients.consumer.state.subscription import RebalanceListener
@@ -49,6 +49,7 @@ class AsyncConsumer(ConsumerCalls):
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         client_settings, consumer_settings = read_consumer_settings(settings, keywords)
+        consumer_settings, self._registry = open_schemas(consumer_settings, is_async=True)
         view = ClusterView(client_settings, randomness=self._randomness)
         self._core = ConsumerCore(view, consumer_settings, SystemClock())
         watch(self, "aio.Consumer", view, view.abandon)
@@ -63,6 +64,7 @@ class AsyncConsumer(ConsumerCalls):
     ) -> Self:
         """Make a consumer on an existing view; closing the consumer closes the view."""
         consumer = cls.__new__(cls)
+        consumer._registry = None  # noqa: SLF001 - its own
         consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
         core = ConsumerCore(view, settings, clock)
         consumer._core = core  # noqa: SLF001 - its own
@@ -76,7 +78,11 @@ class AsyncConsumer(ConsumerCalls):
 
     async def close(self, timeout: float | None = None) -> None:
         """Commit if auto-commit is on, leave the group, and close all connections."""
-        await self._core.close(timeout)
+        try:
+            await self._core.close(timeout)
+        finally:
+            if self._registry is not None:
+                await self._registry.close()
 
     # -- subscription and assignment ------------------------------------------------------------
 
@@ -146,7 +152,11 @@ class AsyncConsumer(ConsumerCalls):
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             await self._core.prepare(deadline)
-            found = take()
+            try:
+                found = take()
+            except SchemaNeededError as needed:
+                await needed.fetch()
+                continue
             if found or self._core.is_poll_over(deadline):
                 return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.cluster.unclosed_warnings import watch
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.core.core import named
+from ottla.clients.consumer.core.core import named, open_schemas
 from ottla.clients.consumer.core.sync_calls import (
     POLL_SECONDS,
     ConsumerCalls,
@@ -16,10 +16,11 @@ from ottla.clients.consumer.core.sync_calls import (
     OffsetAndTimestamp,
     PartitionReplicas,
 )
-from ottla.clients.consumer.state.errors import ConcurrentUseError
+from ottla.clients.consumer.state.errors import ConcurrentUseError, SchemaNeededError
 from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 from ottla.clients.consumer.state.settings import read_consumer_settings
 from ottla.clients.consumer.workers.settings import Handler, WorkOptions, WorkSettings
+from ottla.clients.records.serializers import complete
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import SystemClock
@@ -45,6 +46,7 @@ class Consumer(ConsumerCalls):
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         client_settings, consumer_settings = read_consumer_settings(settings, keywords)
+        consumer_settings, self._registry = open_schemas(consumer_settings, is_async=False)
         view = ClusterView(client_settings, randomness=self._randomness)
         self._behind = AsyncConsumer.over(view, consumer_settings, SystemClock())
         self._core = self._behind.core
@@ -70,6 +72,8 @@ class Consumer(ConsumerCalls):
                 self._thread.run(self._behind.close(timeout))
             finally:
                 self._thread.close()
+                if self._registry is not None:
+                    self._registry.close()
 
     def _wait(
         self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **keywords: P.kwargs
@@ -154,14 +158,14 @@ class Consumer(ConsumerCalls):
         with self._alone:
             deadline = None if timeout is None else self._thread.loop.time() + timeout
             if self._core.is_quick():
-                if found := take():
+                if found := _with_schemas(take):
                     return found
                 self._core.listen(timeout)
-                if self._core.is_quick() and (found := take()):
+                if self._core.is_quick() and (found := _with_schemas(take)):
                     return found
             while True:
                 self._thread.run(self._core.prepare(deadline))
-                found = take()
+                found = _with_schemas(take)
                 if found or self._core.is_poll_over(deadline):
                     return found
 
@@ -269,6 +273,15 @@ class Consumer(ConsumerCalls):
     def topics(self) -> dict[str, list[PartitionReplicas]]:
         """Return all topics, with their partitions."""
         return self._wait(self._behind.topics)
+
+
+def _with_schemas(take: Callable[[], T]) -> T:
+    """Take records; fetch missing schemas in this thread, without a lock."""
+    while True:
+        try:
+            return take()
+        except SchemaNeededError as needed:
+            complete(needed.fetch())
 
 
 class OneThread:

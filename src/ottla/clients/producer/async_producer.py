@@ -13,6 +13,7 @@ from ottla.clients.producer.batching.record_encoding import (
     Preparation,
     ProducerRecord,
     explained,
+    open_schemas,
 )
 from ottla.clients.producer.bulk_calls import AsyncBulkCalls
 from ottla.clients.producer.core import ProducerCore
@@ -36,6 +37,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         client, own = read_producer_settings(settings, keywords)
         randomness = SystemRandomness()
         view = ClusterView(client, randomness=randomness)
+        own, self._registry = open_schemas(own, is_async=True)
         self._begin(own, view, SystemClock(), randomness)
         self._is_watched = True
 
@@ -49,6 +51,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
     ) -> Self:
         """Make a producer with a given clock, network and randomness, as in the simulator."""
         producer = cls.__new__(cls)
+        producer._registry = None  # noqa: SLF001 - its own
         producer._begin(settings, view, clock, randomness)  # noqa: SLF001 - its own
         return producer
 
@@ -103,7 +106,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
         if not self._is_plain:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers)
-            arguments = self._preparation.prepare(record, on_delivery)
+            arguments = await self._preparation.prepare_in_loop(record, on_delivery)
         try:
             delivery = core.accumulator.append(*arguments)
         except (TypeError, ValueError) as error:
@@ -130,6 +133,8 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         """Deliver the sent records within the timeout, and close; the remaining records fail."""
         await self._core.close(timeout)
         self._preparation.close()
+        if self._registry is not None:
+            await self._registry.close()
 
 
 @coroutine

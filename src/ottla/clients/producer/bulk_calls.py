@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ottla.clients.producer.batching.accumulator import Batch
+from ottla.clients.producer.batching.record_encoding import resolve_schemas
 from ottla.clients.producer.bulk.bulk import Piece, Target, pieces_of_arrow, pieces_of_records
 from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
 from ottla.clients.producer.core import ProducerCore
 from ottla.clients.records.partitioner import DEFAULT_PARTITIONER, Partitioner
-from ottla.clients.records.serializers import bind_serializer
+from ottla.clients.records.serializers import SerializationError, bind_serializer
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.concurrency.sleep import pause
 
@@ -28,8 +29,11 @@ class Bulk:
         self.delivery = BulkDelivery(topic, core.accumulator.loop)
 
     async def target(self) -> Target:
-        """Look up the topic."""
+        """Look up the topic, and its schemas if they must be awaited."""
         settings = self._core.settings
+        given = (settings.key_serializer, settings.value_serializer)
+        awaited = (one for one in given if hasattr(one, "resolve") and not one.is_blocking)
+        await resolve_schemas(self._topic, awaited)
         count = await self._core.partition_count(self._topic)
         self._turn = self._core.accumulator.choose_partition(self._topic) or 0
         limits = settings.batch_size, settings.max_request_size, settings.buffer_memory
@@ -89,6 +93,11 @@ class Bulk:
     def _serializer(self, serializer: Any, part: str) -> Any:
         if serializer is None:
             return None
+        if getattr(serializer, "adds_header", False):
+            raise SerializationError(
+                f"topic {self._topic!r}: send_many writes no headers for the {part}'s schema: use "
+                "schema.id.serializer=prefix, or send"
+            )
         serialize = bind_serializer(serializer, part)
         return lambda cell, headers: serialize(self._topic, cell, headers)
 

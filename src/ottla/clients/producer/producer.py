@@ -16,6 +16,7 @@ from ottla.clients.producer.batching.record_encoding import (
     Preparation,
     ProducerRecord,
     explained,
+    open_schemas,
 )
 from ottla.clients.producer.bulk_calls import BulkCalls
 from ottla.clients.producer.core import ProducerCore
@@ -36,7 +37,8 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, **keywords: Any) -> None:
-        client, self.settings = read_producer_settings(settings, keywords)
+        client, own = read_producer_settings(settings, keywords)
+        self.settings, self._registry = open_schemas(own, is_async=False)
         self._preparation = Preparation(self.settings)
         self._is_plain = not self._preparation.is_needed
         self._thread = LoopThread(f"producer {client.client_id}")
@@ -104,6 +106,8 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         with suppress(ClientClosedError):  # closed before
             self._thread.run(self._core.close(timeout))
             self._preparation.close()
+            if self._registry is not None:
+                self._registry.close()
         self._thread.close()
 
 

@@ -11,8 +11,9 @@ import struct
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
+T = TypeVar("T")
 Headers = Sequence[tuple[str, bytes | None]]
 Serialize = Callable[[str, Any, Headers], bytes | None]
 """The common signature of all serializers: topic, value, headers."""
@@ -26,9 +27,22 @@ class SerializationError(ValueError):
 class MissingSchemaError(LookupError):
     """A value's schema is not known yet: await `fetch`, outside of locks, and read it again."""
 
-    def __init__(self, message: str, fetch: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, message: str, part: str, fetch: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         super().__init__(message)
+        self.part = part
         self.fetch = fetch
+
+
+def complete(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("a coroutine of a synchronous client has suspended")
 
 
 @runtime_checkable
@@ -161,10 +175,7 @@ def bind_serializer(serializer: Any, part: str) -> Serialize:
         try:
             made = serialize(topic, value, headers)
         except Exception as error:
-            name = getattr(serializer, "name", "") or "the serializer given"
-            raise SerializationError(
-                f"topic {topic!r}: the {part} cannot be serialized by {name}: {error}"
-            ) from error
+            raise not_serialized(topic, part, serializer, error) from error
         if made is not None and not isinstance(made, bytes):
             raise SerializationError(
                 f"topic {topic!r}: the serializer of the {part} made {type(made).__name__}, "
@@ -173,6 +184,14 @@ def bind_serializer(serializer: Any, part: str) -> Serialize:
         return made
 
     return bound
+
+
+def not_serialized(topic: str, part: str, serializer: Any, error: Exception) -> SerializationError:
+    """Return the error of a key or value that a serializer does not accept."""
+    name = getattr(serializer, "name", "") or "the serializer given"
+    return SerializationError(
+        f"topic {topic!r}: the {part} cannot be serialized by {name}: {error}"
+    )
 
 
 def bind_deserializer(deserializer: Any) -> Deserialize | None:

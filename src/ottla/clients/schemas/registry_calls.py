@@ -4,7 +4,6 @@ Both clients run them: the synchronous client through a transport that never sus
 """
 
 import json
-import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from urllib.parse import quote, urlencode
 from ottla.clients.schemas.registry_http import (
     Request,
     Response,
-    Server,
     Transport,
     basic_authorization,
 )
 from ottla.clients.schemas.schema_json import schema_from_json, schema_to_json, without_none
+from ottla.clients.schemas.schema_settings import RegistrySettings, Server
 from ottla.environment.clock import Clock
 from ottla.model.api_error import PortableError
 from ottla.schemas.parsed_schema import InvalidSchemaError, ParsedSchema
@@ -52,26 +51,6 @@ class RegistryError(PortableError):
 
 class RegistryUnreachableError(PortableError, ConnectionError):
     """No server of the registry answered; a retry may help."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrySettings:
-    """Addresses and limits of a client."""
-
-    servers: tuple[Server, ...]
-    user: str | None = None
-    """`name:password` for servers whose URL has no user."""
-    timeout_ms: int = 30_000
-    """For a whole call, with its retries."""
-    attempt_timeout_ms: int = 10_000
-    """For one attempt on one server."""
-    retries: int = 3
-    """How often a call is repeated after all servers have failed."""
-    backoff_ms: int = 100
-    """The wait before the first repetition; doubled before each further one."""
-    latest_ttl_ms: int = 60_000
-    """How long the latest version of a subject is cached."""
-    tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,137 +1,22 @@
 """Clients of a schema registry: `RegistryClient` for threads, `AsyncRegistryClient` for asyncio."""
 
-import ssl
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self
 
-from ottla.clients.config.setting_table import (
-    NAME,
-    ClientSetting,
-    InvalidClientSettingError,
-    SettingTable,
-    milliseconds,
-)
+from ottla.clients.records.serializers import complete
 from ottla.clients.schemas.registry_calls import (
     LATEST,
     Compatibility,
     RegisteredSchema,
     RegistryCalls,
-    RegistrySettings,
 )
-from ottla.clients.schemas.registry_http import AsyncTransport, SocketTransport, parse_servers
+from ottla.clients.schemas.registry_http import AsyncTransport, SocketTransport, tls_context
+from ottla.clients.schemas.schema_settings import RegistrySettings, read_registry_settings
 from ottla.clients.threads.not_picklable import Rooted
 from ottla.environment.clock import Clock
-from ottla.model.settings.settings import Kind, SettingType, integer
 from ottla.runtime.clock import SystemClock
 from ottla.schemas.parsed_schema import ParsedSchema
 from ottla.schemas.schema import Schema
-
-T = TypeVar("T")
-_URLS: Final = Kind(SettingType.LIST, "a list of http://HOST:PORT", parse_servers)
-CONNECTION_SETTINGS: Final = (
-    ClientSetting(
-        "schema.registry.url",
-        _URLS,
-        "The servers of the schema registry; the first that answers is used.",
-        field="servers",
-        aliases=("url",),
-    ),
-    ClientSetting(
-        "basic.auth.user.info",
-        NAME,
-        "The user of the registry as `name:password`, unless the URL has one.",
-        field="user",
-        aliases=("schema.registry.basic.auth.user.info",),
-    ),
-    ClientSetting(
-        "schema.registry.timeout.ms",
-        milliseconds(1),
-        "How long a call to the registry may take, with its retries.",
-        field="timeout_ms",
-        aliases=("timeout.ms",),
-    ),
-    ClientSetting(
-        "schema.registry.retries",
-        integer(0, 20),
-        "How often a call is repeated after all servers of the registry have failed.",
-        field="retries",
-        aliases=("max.retries",),
-    ),
-    ClientSetting(
-        "latest.cache.ttl.ms",
-        milliseconds(0),
-        "How long the latest version of a subject is cached.",
-        field="latest_ttl_ms",
-    ),
-    ClientSetting(
-        "schema.registry.ssl.ca.location",
-        NAME,
-        "A file with the certificates that sign the registry's; without it the system's.",
-        field="ca_location",
-        aliases=("ssl.ca.location",),
-    ),
-    ClientSetting(
-        "schema.registry.ssl.certificate.location",
-        NAME,
-        "The client's certificate for the registry.",
-        field="certificate_location",
-        aliases=("ssl.certificate.location",),
-    ),
-    ClientSetting(
-        "schema.registry.ssl.key.location",
-        NAME,
-        "The key of that certificate, if it is in another file.",
-        field="key_location",
-        aliases=("ssl.key.location",),
-    ),
-)
-"""Settings of the connection to a registry, under Confluent's names where it has some."""
-_TLS_FIELDS: Final = ("ca_location", "certificate_location", "key_location")
-_TABLE: Final = SettingTable("registry client", CONNECTION_SETTINGS, {})
-
-
-def read_registry_settings(
-    given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
-) -> RegistrySettings:
-    """Read a client's settings; InvalidClientSettingError lists everything that is wrong."""
-    values, _ = _TABLE.read(given, keywords)
-    return registry_settings_of(values)
-
-
-def registry_settings_of(values: Mapping[str, Any]) -> RegistrySettings:
-    """Make the settings from values by field; fields of other settings are ignored."""
-    if "servers" not in values:
-        raise InvalidClientSettingError(
-            "schema.registry.url is missing: give the registry as http://HOST:PORT"
-        )
-    fields = ("servers", "user", "timeout_ms", "retries", "latest_ttl_ms")
-    named = {name: values[name] for name in fields if values.get(name) is not None}
-    return RegistrySettings(**named, tls=_tls(values))
-
-
-def _tls(values: Mapping[str, Any]) -> ssl.SSLContext | None:
-    ca, certificate, key = (values.get(name) for name in _TLS_FIELDS)
-    if not ca and not certificate:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if certificate:
-            context.load_cert_chain(certificate, key)
-    except OSError as error:
-        raise InvalidClientSettingError(
-            f"the certificates for the schema registry cannot be read: {error}"
-        ) from None
-    return context
-
-
-def complete(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, and return its result."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    raise AssertionError("a synchronous transport has suspended")
 
 
 class RegistryClient(Rooted):
@@ -152,7 +37,7 @@ class RegistryClient(Rooted):
     ) -> None:
         if not isinstance(settings, RegistrySettings):
             settings = read_registry_settings(settings, keywords)
-        transport = SocketTransport(settings.tls)
+        transport = SocketTransport(tls_context(settings))
         self.calls = RegistryCalls(settings, transport, clock or SystemClock())
 
     def __enter__(self) -> Self:
@@ -278,7 +163,7 @@ class AsyncRegistryClient(Rooted):
     ) -> None:
         if not isinstance(settings, RegistrySettings):
             settings = read_registry_settings(settings, keywords)
-        self._transport = AsyncTransport(settings.tls)
+        self._transport = AsyncTransport(tls_context(settings))
         self.calls = RegistryCalls(settings, self._transport, clock or SystemClock())
 
     async def __aenter__(self) -> Self:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from http.client import responses as reason_by_status
 from threading import Event
 from typing import Any, Final, Protocol
-from urllib.parse import unquote, urlsplit
 
 import h11
 
 from ottla.clients.config.setting_table import InvalidClientSettingError
+from ottla.clients.schemas.schema_settings import RegistrySettings, Server
 from ottla.concurrency.sleep import pause
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -32,7 +32,6 @@ RESPONSE_BYTES_MAX: Final = 64 << 20
 IDLE_CONNECTIONS_MAX: Final = 4
 """How many unused connections to one server stay open."""
 RECEIVED_BYTES: Final = 64 << 10
-_PORT_BY_SCHEME: Final = {"http": 80, "https": 443}
 
 
 class StaleConnectionError(ConnectionError):
@@ -41,48 +40,6 @@ class StaleConnectionError(ConnectionError):
 
 class ResponseError(ConnectionError):
     """The server's bytes are not HTTP, or too many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One URL of a registry. `path` has no slash at its end."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-    user: str | None = None
-    """`name:password`, if the URL has one."""
-
-    def __str__(self) -> str:
-        """Show the URL without the password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
-
-
-def parse_servers(text: str) -> tuple[Server, ...]:
-    """Parse URLs, separated by commas; InvalidClientSettingError names the invalid one."""
-    servers = tuple(_server(word.strip()) for word in text.split(",") if word.strip())
-    if not servers:
-        raise InvalidClientSettingError("no URL is given: give http://HOST:PORT")
-    return servers
-
-
-def _server(url: str) -> Server:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise InvalidClientSettingError(
-            f"{url!r} is not a URL: expected http://HOST:PORT"
-        ) from None
-    if parts.scheme not in _PORT_BY_SCHEME or not parts.hostname:
-        raise InvalidClientSettingError(f"{url!r} is not a URL: expected http://HOST:PORT")
-    user = None
-    if parts.username is not None:
-        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    port = _PORT_BY_SCHEME[parts.scheme] if port is None else port
-    return Server(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +124,21 @@ def _response(connection: h11.Connection) -> Generator[bytes | None, bytes, Resp
 def basic_authorization(user: str) -> str:
     """Return the header of basic authentication for `name:password`."""
     return "Basic " + base64.b64encode(user.encode()).decode()
+
+
+def tls_context(settings: RegistrySettings) -> ssl.SSLContext | None:
+    """Return the context for the settings' certificates, None to use the system's."""
+    if not settings.ca_location and not settings.certificate_location:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_location)
+        if settings.certificate_location:
+            context.load_cert_chain(settings.certificate_location, settings.key_location)
+    except OSError as error:
+        raise InvalidClientSettingError(
+            f"the certificates for the schema registry cannot be read: {error}"
+        ) from None
+    return context
 
 
 class Transport(Protocol):

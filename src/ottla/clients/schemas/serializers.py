@@ -9,15 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.clients.config.setting_table import (
-    ClientSetting,
-    InvalidClientSettingError,
-    SettingTable,
-    fields_of,
-    one_word_of,
-    some_object,
-)
-from ottla.clients.records.serializers import Headers, MissingSchemaError
+from ottla.clients.config.setting_table import InvalidClientSettingError
+from ottla.clients.records.serializers import Headers, MissingSchemaError, complete
 from ottla.clients.schemas.framing import (
     HEADER_BY_PART,
     PREFIX_BYTES,
@@ -32,15 +25,9 @@ from ottla.clients.schemas.registry_calls import (
     RegistryCalls,
     RegistryError,
 )
-from ottla.clients.schemas.registry_client import AsyncRegistryClient, RegistryClient, complete
-from ottla.clients.schemas.subject_names import (
-    STRATEGY_NAMES,
-    SubjectName,
-    find_strategy,
-    topic_name,
-)
+from ottla.clients.schemas.registry_client import AsyncRegistryClient, RegistryClient
+from ottla.clients.schemas.schema_settings import FORM, SchemaSettings, read_schema_settings
 from ottla.clients.schemas.value_forms import Read, ValueForm, Write, form_of, with_references
-from ottla.model.settings.settings import FLAG, Kind, SettingType, integer
 from ottla.schemas.parsed_schema import InvalidSchemaError, ParsedSchema
 from ottla.schemas.schema import Schema, SchemaType
 
@@ -48,103 +35,6 @@ TOPICS_MAX: Final = 10_000
 """How many topics a serializer remembers, and how many schemas a deserializer."""
 REFUSED_MS: Final = 1_000
 """How long a schema that cannot be read is not asked for again."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaSettings:
-    """How a serializer finds its schema, under Confluent's names."""
-
-    auto_register_schemas: bool = True
-    normalize_schemas: bool = False
-    use_latest_version: bool = False
-    use_latest_with_metadata: Mapping[str, str] | None = None
-    use_schema_id: int | None = None
-    latest_compatibility_strict: bool = True
-    subject_name_strategy: SubjectName = topic_name
-    schema_id_serializer: str = "prefix"
-
-
-def _properties(given: Any) -> Mapping[str, str]:
-    if isinstance(given, str):
-        pairs = [word.partition("=") for word in given.split(",") if word.strip()]
-        given = {name.strip(): value.strip() for name, _, value in pairs}
-    if not isinstance(given, Mapping) or not given:
-        raise ValueError(given)
-    return {str(name): str(value) for name, value in given.items()}
-
-
-_ID_FORMS: Final = {
-    "prefix": "prefix",
-    "header": "header",
-    "io.confluent.kafka.serializers.schema.id.prefixschemaidserializer": "prefix",
-    "io.confluent.kafka.serializers.schema.id.headerschemaidserializer": "header",
-}
-SCHEMA_SETTINGS: Final = (
-    ClientSetting(
-        "auto.register.schemas", FLAG, "Whether the schema of the first value is registered."
-    ),
-    ClientSetting(
-        "normalize.schemas",
-        FLAG,
-        "Whether the registry normalizes schemas before it compares them.",
-    ),
-    ClientSetting(
-        "use.latest.version",
-        FLAG,
-        "Whether values are written by the subject's latest version; nothing is registered then.",
-    ),
-    ClientSetting(
-        "use.latest.with.metadata",
-        some_object("properties as a dict, or as `name=value,name=value`", _properties),
-        "Write values by the latest version that has these properties.",
-        is_object=True,
-    ),
-    ClientSetting("use.schema.id", integer(0), "Write values by the schema with this id."),
-    ClientSetting(
-        "latest.compatibility.strict",
-        FLAG,
-        "Whether the latest version must be able to read the values' own schema.",
-    ),
-    ClientSetting(
-        "subject.name.strategy",
-        some_object(f"a function, or one of {STRATEGY_NAMES}", find_strategy),
-        "How the subject is named.",
-        is_object=True,
-    ),
-    ClientSetting(
-        "schema.id.serializer",
-        one_word_of(_ID_FORMS, "prefix or header"),
-        "Whether the schema's id is before the value, or its GUID in a header.",
-    ),
-)
-_TABLE: Final = SettingTable("schema", SCHEMA_SETTINGS, {})
-FORM: Final = Kind(
-    SettingType.CLASS,
-    'a class with fields, a Schema, a Protobuf message class, or "schema"',
-    form_of,
-)
-
-
-def read_schema_settings(
-    given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
-) -> SchemaSettings:
-    """Read a serializer's settings; InvalidClientSettingError lists everything that is wrong."""
-    values, said = _TABLE.read(given, keywords)
-    return schema_settings_of(values, said)
-
-
-def schema_settings_of(values: Mapping[str, Any], said: frozenset[str]) -> SchemaSettings:
-    """Make the settings from values by field; the name of each given setting is in `said`."""
-    chosen = [
-        name
-        for name in ("use.schema.id", "use.latest.with.metadata", "use.latest.version")
-        if values.get(name.replace(".", "_")) not in {None, False}
-    ]
-    if chosen and values.get("auto_register_schemas") and "auto.register.schemas" in said:
-        raise InvalidClientSettingError(
-            f"{chosen[0]} and auto.register.schemas exclude each other: leave one out"
-        )
-    return fields_of(SchemaSettings, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +76,7 @@ class SchemaSerializer:
         self.part = part
         self.settings = settings
         self._calls: RegistryCalls = registry.calls
-        self._is_blocking = isinstance(registry, RegistryClient)
+        self.is_blocking = isinstance(registry, RegistryClient)
         self._by_topic: dict[str, _Encoding] = {}
         self.adds_header = settings.schema_id_serializer == "header"
 
@@ -220,10 +110,10 @@ class SchemaSerializer:
         return encoding.until_ms is not None and self._calls.now_ms() >= encoding.until_ms
 
     def _current(self, topic: str) -> _Encoding:
-        if not self.is_resolved(topic):
-            if not self._is_blocking:
-                raise RuntimeError(f"await resolve({topic!r}) first: this registry client is async")
+        if self.is_blocking and not self.is_resolved(topic):
             complete(self.resolve(topic))
+        if topic not in self._by_topic:
+            raise RuntimeError(f"await resolve({topic!r}) first: this registry client is async")
         return self._by_topic[topic]
 
     async def _encoding(self, topic: str) -> _Encoding:
@@ -387,6 +277,7 @@ class SchemaDeserializer:
         if found is None:
             raise MissingSchemaError(
                 f"topic {topic!r}: the schema {schema_id} is not known yet",
+                self.part,
                 lambda: self._fetch(topic, data, headers, schema_id),
             )
         return found(data, frame.payload_start)

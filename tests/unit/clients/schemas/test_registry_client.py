@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 
 from ottla.clients.config.setting_table import InvalidClientSettingError
-from ottla.clients.schemas.registry_calls import (
-    RegistryError,
+from ottla.clients.schemas.registry_calls import RegistryError, RegistryUnreachableError
+from ottla.clients.schemas.registry_client import AsyncRegistryClient, RegistryClient
+from ottla.clients.schemas.schema_settings import (
     RegistrySettings,
-    RegistryUnreachableError,
-)
-from ottla.clients.schemas.registry_client import (
-    AsyncRegistryClient,
-    RegistryClient,
+    parse_servers,
     read_registry_settings,
 )
-from ottla.clients.schemas.registry_http import parse_servers
 from ottla.schemas.schema import Metadata, Rule, RuleSet, Schema, SchemaReference, SchemaType
 from tests.unit.clients.schemas.scripted_server import ScriptedServer, Seen
 
@@ -337,5 +333,5 @@ def test_settings_that_are_wrong_are_named() -> None:
     with pytest.raises(InvalidClientSettingError, match="'ftp://a' is not a URL"):
         read_registry_settings({"url": "ftp://a"}, {})
     with pytest.raises(InvalidClientSettingError, match="certificates"):
-        read_registry_settings({"url": "https://a", "ssl.ca.location": "/missing"}, {})
+        RegistryClient({"url": "https://a", "ssl.ca.location": "/missing"})
     assert str(parse_servers("https://u:p@[::1]/registry/")[0]) == "https://[::1]:443/registry"

@@ -327,6 +327,19 @@ class ConsumerCore:
         self.needed_group().commit_async(offsets, on_commit)
 
 
+def open_schemas(settings: ConsumerSettings, *, is_async: bool) -> tuple[ConsumerSettings, Any]:
+    """Return the settings with deserializers for `key` and `value`, and their registry client.
+
+    The client is None without schemas; otherwise the consumer closes it.
+    """
+    if settings.schemas is None:
+        return settings, None
+    from ottla.clients.schemas import client_schemas  # noqa: PLC0415 - imports the languages
+
+    registry = client_schemas.registry_client(settings.schemas, is_async=is_async)
+    return client_schemas.with_deserializers(settings, settings.schemas, registry), registry
+
+
 def named(partitions: Iterable[Any]) -> list[TopicPartition]:
     """Convert pairs of topic and number to TopicPartition."""
     return [_partition(name) for name in partitions]

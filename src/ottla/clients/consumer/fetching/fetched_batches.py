@@ -8,8 +8,10 @@ from ottla.clients.consumer.state.errors import (
     CorruptRecordError,
     DeserializationError,
     RecordError,
+    SchemaNeededError,
 )
 from ottla.clients.consumer.state.subscription import AssignedPartition, Position
+from ottla.clients.records.serializers import MissingSchemaError
 from ottla.wire.messages.fetch import AbortedTransaction
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatch, batches
@@ -243,6 +245,8 @@ class FetchedPartition:
         self._move(Position(offset, self._position.leader_epoch))
         if isinstance(error, ProtocolError):
             return self._corrupt(offset, error, self._batch)
+        if isinstance(error, MissingSchemaError):
+            return SchemaNeededError(self.partition.name, offset, error)
         reason = f"{type(error).__name__}: {error}"
         return DeserializationError(self.partition.name, offset, reason, offset + 1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from ottla.clients.records.serializers import MissingSchemaError
 from ottla.model.api_error import ApiError, PortableError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -81,3 +82,11 @@ class CorruptRecordError(RecordError):
 
 class DeserializationError(RecordError):
     """The deserializer does not accept the key or the value."""
+
+
+class SchemaNeededError(RecordError):
+    """The record's schema is not known yet: poll fetches it, and reads the record again."""
+
+    def __init__(self, partition: TopicPartition, offset: int, missing: MissingSchemaError) -> None:
+        super().__init__(partition, offset, str(missing), offset + 1)
+        self.fetch = missing.fetch

@@ -26,6 +26,11 @@ from ottla.clients.config.settings import (
 )
 from ottla.clients.records.interceptors import INTERCEPTORS
 from ottla.clients.records.serializers import NAMES, find_deserializer
+from ottla.clients.schemas.schema_settings import (
+    CONSUMER_SCHEMA_SETTINGS,
+    ClientSchemas,
+    client_schemas_of,
+)
 from ottla.model.settings.settings import (
     FLAG,
     INT32_MAX,
@@ -65,6 +70,8 @@ class ConsumerSettings:
     """A `Deserializer` or a function of bytes; None leaves bytes as they are."""
     value_deserializer: Any = None
     interceptors: tuple[Any, ...] = ()
+    schemas: ClientSchemas | None = None
+    """The schemas of keys and values, and their registry."""
 
 
 _DURATION: Final = re.compile(
@@ -213,7 +220,9 @@ def read_consumer_settings(
     Without a group there is no automatic commit.
     """
     table = SettingTable(
-        "consumer", (*CLIENT_SETTINGS, *CONSUMER_SETTINGS), WITHOUT_MEANING | _WITHOUT_MEANING
+        "consumer",
+        (*CLIENT_SETTINGS, *CONSUMER_SETTINGS, *CONSUMER_SCHEMA_SETTINGS),
+        WITHOUT_MEANING | _WITHOUT_MEANING,
     )
     values, said = table.read(given, keywords)
     raise_problems(client_problems(values))
@@ -221,7 +230,8 @@ def read_consumer_settings(
     if settings.group_id is None and "enable.auto.commit" not in said:
         settings = replace(settings, enable_auto_commit=False)
     raise_problems(_conflicts(settings))
-    return client_settings_of(values), settings
+    schemas = client_schemas_of(values, said, "deserializer")
+    return client_settings_of(values), replace(settings, schemas=schemas)
 
 
 def _conflicts(settings: ConsumerSettings) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.clients.consumer.workers.lane_scheduler import Work
 from ottla.clients.consumer.workers.settings import Handler
-from ottla.clients.records.serializers import Deserialize
+from ottla.clients.records.serializers import Deserialize, MissingSchemaError, complete
 from ottla.clients.threads.loop_thread import create_background_task
 from ottla.wire.records.consumer_record import ConsumerRecord
 
@@ -74,8 +74,38 @@ def _read(record: ConsumerRecord, raw: bytes | None, read: Deserialize, stage: S
         return None
     try:
         return read(record.topic, raw, record.headers)
+    except MissingSchemaError:
+        raise
     except Exception as error:
         raise UndecodableError(stage) from error
+
+
+def _decoded_in_thread(record: ConsumerRecord, readers: Readers) -> ConsumerRecord:
+    """Decode, and wait for schemas in this thread."""
+    while True:
+        try:
+            return decoded(record, readers)
+        except MissingSchemaError as missing:
+            try:
+                complete(missing.fetch())
+            except Exception as error:
+                raise UndecodableError(_stage_of(missing)) from error
+
+
+def _stage_of(missing: MissingSchemaError) -> Stage:
+    return Stage.KEY if missing.part == "key" else Stage.VALUE
+
+
+async def _decoded_in_task(record: ConsumerRecord, readers: Readers) -> ConsumerRecord:
+    """Decode, and await schemas."""
+    while True:
+        try:
+            return decoded(record, readers)
+        except MissingSchemaError as missing:
+            try:
+                await missing.fetch()
+            except Exception as error:
+                raise UndecodableError(_stage_of(missing)) from error
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -122,7 +152,7 @@ class ThreadHands:
         while (work := self._queue.get()) is not None:
             failure = None
             try:
-                self._handler(decoded(work.record, self._readers))
+                self._handler(_decoded_in_thread(work.record, self._readers))
             except BaseException as error:  # noqa: BLE001 - told where records are counted
                 failure = failure_of(error)
             with self._lock:
@@ -163,7 +193,7 @@ class TaskHands:
     async def _call(self, work: Work) -> None:
         failure = None
         try:
-            returned = self._handler(decoded(work.record, self._readers))
+            returned = self._handler(await _decoded_in_task(work.record, self._readers))
             if isawaitable(returned):
                 await returned
         except BaseException as error:  # noqa: BLE001 - told where records are counted

@@ -1,13 +1,13 @@
 """Prepares records for the queue: interceptors, then serializers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.clients.producer.batching.accumulator import OnDelivery
 from ottla.clients.producer.state.record_metadata import RecordMetadata
 from ottla.clients.producer.state.settings import ProducerSettings
 from ottla.clients.records.interceptors import Interceptors
-from ottla.clients.records.serializers import bind_serializer
+from ottla.clients.records.serializers import bind_serializer, not_serialized
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -51,6 +51,16 @@ def _is_bytes(given: Any) -> bool:
         return False
 
 
+async def resolve_schemas(topic: str, serializers: Iterable[Any]) -> None:
+    """Find the schemas of a topic's keys and values; SerializationError if there is none."""
+    for serializer in serializers:
+        if not serializer.is_resolved(topic):
+            try:
+                await serializer.resolve(topic)
+            except Exception as error:
+                raise not_serialized(topic, serializer.part, serializer, error) from error
+
+
 class Preparation:
     """One producer's serializers and interceptors."""
 
@@ -58,6 +68,9 @@ class Preparation:
         self._interceptors = Interceptors(settings.interceptors)
         self._key_serializer = settings.key_serializer
         self._value_serializer = settings.value_serializer
+        given = (settings.key_serializer, settings.value_serializer)
+        self._schema_serializers = tuple(one for one in given if hasattr(one, "is_resolved"))
+        self._adds_headers = any(one.adds_header for one in self._schema_serializers)
         self.serialize_key = bind_serializer(settings.key_serializer, "key")
         self.serialize_value = bind_serializer(settings.value_serializer, "value")
 
@@ -69,14 +82,34 @@ class Preparation:
         return bool(intercepted) or serializers != (None, None)
 
     def prepare(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[Any, ...]:
-        """Return the arguments of `Accumulator.append`."""
+        """Return the arguments of `Accumulator.append`; a new schema may ask the registry."""
+        return self._encoded(self._interceptors.sent(record), on_delivery)
+
+    async def prepare_in_loop(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None
+    ) -> tuple[Any, ...]:
+        """Do the same without blocking the event loop."""
         record = self._interceptors.sent(record)
+        await resolve_schemas(record.topic, self._schema_serializers)
+        return self._encoded(record, on_delivery)
+
+    def _encoded(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> tuple[Any, ...]:
         headers = record.headers
         value = self.serialize_value(record.topic, record.value, headers)
         key = self.serialize_key(record.topic, record.key, headers)
+        if self._adds_headers:
+            headers = self._with_schema_ids(record)
         if self._interceptors.on_acknowledgement:
             on_delivery = self._telling(on_delivery)
         return (record.topic, value, key, record.partition, record.timestamp, headers, on_delivery)
+
+    def _with_schema_ids(self, record: ProducerRecord) -> Headers:
+        added = [
+            one.header(record.topic)
+            for one in self._schema_serializers
+            if one.adds_header and getattr(record, one.part) is not None
+        ]
+        return [*(record.headers or ()), *added]
 
     def close(self) -> None:
         """Close the interceptors."""
@@ -89,3 +122,16 @@ class Preparation:
                 on_delivery(error, metadata)
 
         return tell
+
+
+def open_schemas(settings: ProducerSettings, *, is_async: bool) -> tuple[ProducerSettings, Any]:
+    """Return the settings with serializers for `key` and `value`, and their registry client.
+
+    The client is None without schemas; otherwise the producer closes it.
+    """
+    if settings.schemas is None:
+        return settings, None
+    from ottla.clients.schemas import client_schemas  # noqa: PLC0415 - imports the languages
+
+    registry = client_schemas.registry_client(settings.schemas, is_async=is_async)
+    return client_schemas.with_serializers(settings, settings.schemas, registry), registry

@@ -30,6 +30,11 @@ from ottla.clients.records.partitioner import (
     find_partitioner,
 )
 from ottla.clients.records.serializers import NAMES, find_serializer
+from ottla.clients.schemas.schema_settings import (
+    PRODUCER_SCHEMA_SETTINGS,
+    ClientSchemas,
+    client_schemas_of,
+)
 from ottla.model.settings.settings import FLAG, INT32_MAX, integer, long
 from ottla.wire.records.compression.codecs import Compression
 
@@ -69,6 +74,8 @@ class ProducerSettings:
     """A `Serializer` or a function of one value; None leaves bytes as they are."""
     value_serializer: Any = None
     interceptors: tuple[Any, ...] = ()
+    schemas: ClientSchemas | None = None
+    """The schemas of keys and values, and their registry."""
 
 
 _ACKS: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
@@ -222,14 +229,16 @@ def read_producer_settings(
     Transactional producers linger for longer, unless linger.ms is set.
     """
     table = SettingTable(
-        "producer", (*CLIENT_SETTINGS, *PRODUCER_SETTINGS), WITHOUT_MEANING | _WITHOUT_MEANING
+        "producer",
+        (*CLIENT_SETTINGS, *PRODUCER_SETTINGS, *PRODUCER_SCHEMA_SETTINGS),
+        WITHOUT_MEANING | _WITHOUT_MEANING,
     )
     values, said = table.read(given, keywords)
     raise_problems(client_problems(values))
     client = client_settings_of(values)
     settings = _completed(fields_of(ProducerSettings, values), client, values, said)
     raise_problems(_conflicts(settings, client, said))
-    return client, settings
+    return client, replace(settings, schemas=client_schemas_of(values, said, "serializer"))
 
 
 def _completed(
