@@ -242,10 +242,7 @@ class TextForm:
             case SchemaType.JSON:
                 return _json_object_writer(schema), ()
             case _:
-                from ottla.schemas.protobuf.protobuf_values import ProtobufWriter  # noqa: PLC0415
-
-                protobuf = ProtobufWriter(schema)
-                return (lambda value, prefix: prefix + protobuf.write(value)), (0,)
+                return _protobuf_writer(schema), (0,)
 
     def reader(self, writer: Any, own: Any, indexes: tuple[int, ...]) -> Read:
         """Return how plain values are read: by the own schema, if its type is the writer's."""
@@ -264,15 +261,22 @@ class TextForm:
                 return _protobuf_reader(writer, indexes)
 
 
-def _protobuf_reader(writer: Any, indexes: tuple[int, ...]) -> Read:
-    from ottla.schemas.protobuf.protobuf_values import ProtobufReader  # noqa: PLC0415
+def _protobuf_writer(schema: Any) -> Write:
+    """Write dicts in Protobuf's JSON form as the file's first message."""
+    from ottla.schemas.protobuf.protobuf_values import message_from_dict  # noqa: PLC0415
 
-    try:
-        name = writer.message(indexes)
-    except KeyError:
-        raise InvalidSchemaError(f"the schema has no Protobuf message at {list(indexes)}") from None
-    reader = ProtobufReader(writer, name)
-    return lambda data, start: reader.read(memoryview(data)[start:])
+    def write(value: Any, prefix: bytes) -> bytes:
+        encoded: bytes = message_from_dict(schema, value).SerializeToString()
+        return prefix + encoded
+
+    return write
+
+
+def _protobuf_reader(writer: Any, indexes: tuple[int, ...]) -> Read:
+    from ottla.schemas.protobuf.protobuf_values import dict_of  # noqa: PLC0415
+
+    message_class = _message_class(writer, indexes)
+    return lambda data, start: dict_of(_parsed(message_class, data, start), writer)
 
 
 # -- generated Protobuf messages ------------------------------------------------------------------
