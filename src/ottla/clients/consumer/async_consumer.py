@@ -9,7 +9,7 @@ from ottla.clients.admin.admin_offsets import FoundOffset, OffsetAdmin
 from ottla.clients.admin.per_item_results import in_time
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.cluster.unclosed_warnings import watch
-from ottla.clients.consumer.core.core import ConsumerCore, named, open_schemas
+from ottla.clients.consumer.core.core import ConsumerCore, named, open_schemas, typed_polls
 from ottla.clients.consumer.core.sync_calls import (
     POLL_SECONDS,
     ConsumerCalls,
@@ -50,6 +50,7 @@ class AsyncConsumer(ConsumerCalls):
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         client_settings, consumer_settings = read_consumer_settings(settings, keywords)
         consumer_settings, self._registry = open_schemas(consumer_settings, is_async=True)
+        self._typed: Any = None
         view = ClusterView(client_settings, randomness=self._randomness)
         self._core = ConsumerCore(view, consumer_settings, SystemClock())
         watch(self, "aio.Consumer", view, view.abandon)
@@ -64,7 +65,7 @@ class AsyncConsumer(ConsumerCalls):
     ) -> Self:
         """Make a consumer on an existing view; closing the consumer closes the view."""
         consumer = cls.__new__(cls)
-        consumer._registry = None  # noqa: SLF001 - its own
+        consumer._registry = consumer._typed = None  # noqa: SLF001 - its own
         consumer._randomness = randomness or cls._randomness  # noqa: SLF001 - its own
         core = ConsumerCore(view, settings, clock)
         consumer._core = core  # noqa: SLF001 - its own
@@ -136,17 +137,37 @@ class AsyncConsumer(ConsumerCalls):
         return await self._taken(lambda: self._core.take(count), timeout) or []
 
     async def poll_arrow(
-        self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        decode: str | None = None,
+        timeout: float | None = POLL_SECONDS,
     ) -> Any:
         """Return the buffered records as a pyarrow Table, fetch by fetch; it may be empty.
 
         The columns are named as in Spark's Kafka source; None selects all but headers.
         Deserializers are not used: keys and values are bytes.
+
+        With `decode`, key or value, the table has the columns of the keys' or values' schema, then
+        `_error`, which is null for decoded rows, and the record's other columns as `_offset` etc.
         """
         from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
 
+        if decode is not None:
+            return await self._poll_typed(columns, decode, timeout)
         found = await self._taken(lambda: self._core.take_arrow(columns), timeout)
         return table_of(found or [], columns)
+
+    async def _poll_typed(
+        self, columns: Collection[str] | None, decode: str, timeout: float | None
+    ) -> Any:
+        if self._typed is None:
+            self._typed = typed_polls(self._registry, self._core.settings)
+        read = self._typed.columns(decode, columns)
+        await self._typed.prepare(decode, self._core.topics())
+        found = self._typed.held(read)
+        found = found or await self._taken(lambda: self._core.take_arrow(read), timeout)
+        return await self._typed.table(decode, found or [], columns)
 
     async def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.cluster.unclosed_warnings import watch
 from ottla.clients.consumer.async_consumer import AsyncConsumer
-from ottla.clients.consumer.core.core import named, open_schemas
+from ottla.clients.consumer.core.core import named, open_schemas, typed_polls
 from ottla.clients.consumer.core.sync_calls import (
     POLL_SECONDS,
     ConsumerCalls,
@@ -47,6 +47,7 @@ class Consumer(ConsumerCalls):
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         client_settings, consumer_settings = read_consumer_settings(settings, keywords)
         consumer_settings, self._registry = open_schemas(consumer_settings, is_async=False)
+        self._typed: Any = None
         view = ClusterView(client_settings, randomness=self._randomness)
         self._behind = AsyncConsumer.over(view, consumer_settings, SystemClock())
         self._core = self._behind.core
@@ -141,17 +142,37 @@ class Consumer(ConsumerCalls):
         return self._taken(lambda: self._core.take(count), timeout) or []
 
     def poll_arrow(
-        self, columns: Collection[str] | None = None, *, timeout: float | None = POLL_SECONDS
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        decode: str | None = None,
+        timeout: float | None = POLL_SECONDS,
     ) -> Any:
         """Return the buffered records as a pyarrow Table, fetch by fetch; it may be empty.
 
         The columns are named as in Spark's Kafka source; None selects all but headers.
         Deserializers are not used: keys and values are bytes.
+
+        With `decode`, key or value, the table has the columns of the keys' or values' schema, then
+        `_error`, which is null for decoded rows, and the record's other columns as `_offset` etc.
         """
         from ottla.wire.records.arrow import table_of  # noqa: PLC0415 - pyarrow is heavy
 
+        if decode is not None:
+            return self._poll_typed(columns, decode, timeout)
         found = self._taken(lambda: self._core.take_arrow(columns), timeout)
         return table_of(found or [], columns)
+
+    def _poll_typed(
+        self, columns: Collection[str] | None, decode: str, timeout: float | None
+    ) -> Any:
+        if self._typed is None:
+            self._typed = typed_polls(self._registry, self._core.settings)
+        read = self._typed.columns(decode, columns)
+        complete(self._typed.prepare(decode, self._core.topics()))
+        found = self._typed.held(read)
+        found = found or self._taken(lambda: self._core.take_arrow(read), timeout)
+        return complete(self._typed.table(decode, found or [], columns))
 
     def _taken(self, take: Callable[[], Any], timeout: float | None) -> Any:
         """Take buffered records in this thread; use the loop's thread only if none come soon."""

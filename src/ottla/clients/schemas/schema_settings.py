@@ -309,13 +309,13 @@ class ClientSchemas:
 def client_schemas_of(
     values: Mapping[str, Any], said: frozenset[str], direction: str
 ) -> ClientSchemas | None:
-    """Return a client's schemas, None without any; `direction` is serializer or deserializer.
+    """Return a client's schemas and registry, None if no setting names them.
 
-    InvalidClientSettingError for a part with both a schema and a serializer, or if the registry is
-    missing.
+    `direction` is serializer or deserializer. InvalidClientSettingError for a part with both a
+    schema and a serializer, or if the registry is missing.
     """
     given = [part for part in ("key", "value") if values.get(part) is not None]
-    if not given:
+    if not given and "schema_registry_url" not in values:
         return None
     for part in given:
         if f"{part}.{direction}" in said:

@@ -167,6 +167,11 @@ class ConsumerCore:
             return list(self.interceptors.consumed(records))
         return records
 
+    def topics(self) -> set[str]:
+        """Return the topics that are assigned, or else subscribed."""
+        assigned = {name.topic for name in self.state.assigned}
+        return assigned or set(self.state.topics or ())
+
     def take_arrow(self, columns: Collection[str] | None) -> list[Any]:
         """Return the buffered records as Arrow batches; an iterator's records are refetched."""
         self.state.give_back()
@@ -325,6 +330,15 @@ class ConsumerCore:
         """Start a commit; a later poll, or close, calls the callback."""
         self.start()
         self.needed_group().commit_async(offsets, on_commit)
+
+
+def typed_polls(registry: Any, settings: ConsumerSettings) -> Any:
+    """Return what decodes polled values into columns; ConsumerError without a registry."""
+    if settings.schemas is None:
+        raise ConsumerError("poll_arrow(decode=...) needs the setting schema.registry.url")
+    from ottla.clients.tables.typed_polls import TypedPolls  # noqa: PLC0415 - pyarrow is heavy
+
+    return TypedPolls(registry, settings.schemas)
 
 
 def open_schemas(settings: ConsumerSettings, *, is_async: bool) -> tuple[ConsumerSettings, Any]:
