@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 import ottla
+
+# Imported before a broker's thread does it: in CPython 3.11 two threads cannot parse at once, and
+# pytest parses every module of ottla to rewrite its assertions.
 from ottla import Consumer, DeserializationError, Producer, RegistryClient, SerializationError
 from ottla.aio import Consumer as AsyncConsumer
 from ottla.aio import Producer as AsyncProducer

@@ -141,7 +141,7 @@ CONNECTION_SETTINGS: Final = (
     ),
 )
 """Settings of the connection to a registry, under Confluent's names where it has some."""
-_FIELD_BY_NAME: Final = {
+FIELD_BY_NAME: Final = {
     "schema_registry_url": "servers",
     "basic_auth_user_info": "user",
     "schema_registry_timeout_ms": "timeout_ms",
@@ -170,7 +170,7 @@ def registry_settings_of(values: Mapping[str, Any]) -> RegistrySettings:
         )
     named = {
         field: values[name]
-        for name, field in _FIELD_BY_NAME.items()
+        for name, field in FIELD_BY_NAME.items()
         if values.get(name) is not None
     }
     return RegistrySettings(**named)
