@@ -238,7 +238,7 @@ def test_settings_of_schemas_are_checked() -> None:
     given = {"bootstrap.servers": "127.0.0.1:1", "value": Order}
     with pytest.raises(ottla.InvalidClientSettingError, match=r"schema\.registry\.url is missing"):
         Producer(given)
-    with pytest.raises(ottla.InvalidClientSettingError, match="give one of them"):
+    with pytest.raises(ottla.InvalidClientSettingError, match="give only one"):
         Consumer(given, value_deserializer="json", schema_registry_url="http://127.0.0.1:1")
     with pytest.raises(ottla.InvalidClientSettingError, match="value cannot be"):
         Producer(given | {"value": int}, schema_registry_url="http://127.0.0.1:1")

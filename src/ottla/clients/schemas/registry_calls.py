@@ -153,7 +153,7 @@ class _Cache(Generic[T]):
             self._entries[key] = _Entry(value, until_ms)
 
     def remove_if(self, matches: Callable[[Any], bool]) -> None:
-        """Remove the entries whose key matches."""
+        """Remove the entries with a matching key."""
         with self._lock:
             for key in [key for key in self._entries if matches(key)]:
                 del self._entries[key]

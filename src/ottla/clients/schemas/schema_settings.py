@@ -74,7 +74,7 @@ class RegistrySettings:
 
     servers: tuple[Server, ...]
     user: str | None = None
-    """`name:password` for servers whose URL has no user."""
+    """`name:password` for servers without a user in their URL."""
     timeout_ms: int = 30_000
     """For a whole call, with its retries."""
     attempt_timeout_ms: int = 10_000
@@ -319,7 +319,7 @@ def client_schemas_of(
         return None
     for part in given:
         if f"{part}.{direction}" in said:
-            raise InvalidClientSettingError(f"{part} and {part}.{direction}: give one of them")
+            raise InvalidClientSettingError(f"{part} and {part}.{direction}: give only one")
     return ClientSchemas(
         values.get("key"),
         values.get("value"),

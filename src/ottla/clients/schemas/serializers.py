@@ -1,4 +1,4 @@
-"""Serializers and deserializers of values whose schema is in a registry.
+"""Serializers and deserializers of values with a schema in a registry.
 
 A serializer registers its schema when a topic gets its first value, and remembers the id. Asking
 the registry needs a wait: a synchronous client waits in the calling thread; an asyncio client

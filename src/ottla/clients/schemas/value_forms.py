@@ -28,7 +28,7 @@ _WRITER_WORD: Final = "schema"
 
 
 class ValueForm(Protocol):
-    """What the application sends and receives."""
+    """The values that the application sends and receives."""
 
     @property
     def name(self) -> str:

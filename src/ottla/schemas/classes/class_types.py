@@ -129,7 +129,7 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A dict whose keys are str."""
+    """A dict with str as keys."""
 
     value: "ClassType"
 
@@ -226,7 +226,7 @@ def is_pydantic(cls: type) -> bool:
 
 
 def record_of(cls: type, name: str | None = None) -> RecordType:
-    """Read a class; InvalidSchemaError names the field whose type has no place in a schema."""
+    """Read a class; InvalidSchemaError names the field if its type has no place in a schema."""
     if not is_record_class(cls):
         raise InvalidSchemaError(
             f"{cls!r} is no schema: give a dataclass, msgspec.Struct, pydantic model or TypedDict"

@@ -1,7 +1,7 @@
 """Objects of a class as plain values and back, for schemas that have no plan.
 
-Plain values of Avro are dicts, lists and Python's own types, as AvroWriter takes them; those of
-JSON are msgspec's. Protobuf's are messages, read and written field by field.
+Plain values of Avro are dicts, lists and Python's own types, as AvroWriter takes them; values for
+JSON are of msgspec. Protobuf's are messages, read and written field by field.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""The JSON Schema of a class. Its values are those of msgspec and pydantic in JSON."""
+"""The JSON Schema of a class. Its values are written by msgspec and pydantic."""
 
 import json
 from collections.abc import Mapping

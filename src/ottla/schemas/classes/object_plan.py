@@ -259,7 +259,7 @@ class _Planner:
 
 
 class _Skipper:
-    """Plans steps whose values are dropped: every logical type is read as its plain type."""
+    """Plans steps for dropped values: every logical type is read as its plain type."""
 
     def __init__(self, planner: _Planner) -> None:
         self._planner = planner
@@ -367,5 +367,5 @@ def _default(value: Any, *, is_written: bool) -> Any:
     if is_written:
         return None
     if value is NO_DEFAULT or isinstance(value, list | dict | set):
-        raise NoPlanError  # a collection must be a new one for every object
+        raise NoPlanError  # every object needs a collection of its own
     return value
