@@ -169,9 +169,7 @@ def registry_settings_of(values: Mapping[str, Any]) -> RegistrySettings:
             "schema.registry.url is missing: give the registry as http://HOST:PORT"
         )
     named = {
-        field: values[name]
-        for name, field in FIELD_BY_NAME.items()
-        if values.get(name) is not None
+        field: values[name] for name, field in FIELD_BY_NAME.items() if values.get(name) is not None
     }
     return RegistrySettings(**named)
 

@@ -20,7 +20,7 @@ ERROR: Final = "_error"
 class TypedPolls:
     """One consumer's decoders, by part. The columns are fixed with the first poll.
 
-    They are those of `key=` or `value=`, else of the latest version of the only topic's subject.
+    They are the fields of `key=` or `value=`, else of the latest version for the only topic.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TypedPolls:
         return (await self._registry.calls.latest_version(subject, None)).schema
 
     def held(self, read: Collection[str]) -> list[Any]:
-        """Return the batches whose decoding failed, because the registry was unreachable."""
+        """Return the batches that were not decoded because the registry was unreachable."""
         return [batch for batch in self._held if batch.schema.names == list(read)]
 
     async def table(

@@ -1,7 +1,7 @@
 """Values of records as typed columns: rows are grouped by their schema, and decoded in Arrow.
 
-The columns are those of one reader's schema, fixed when the decoder is made. Each writer's schema
-is fetched once. A value that cannot be decoded is a row of nulls and an entry in `errors`.
+The columns are the fields of one reader's schema, fixed when the decoder is made. Each writer's
+schema is fetched once. A value that cannot be decoded is a row of nulls and an entry in `errors`.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from ottla.schemas.schema import SchemaType
 DECODERS_MAX: Final = 1_000
 """How many writers' schemas are remembered."""
 _FROM_HEADER: Final = b"h"
-"""Begins the label of rows whose schema is in a header: no label of a prefix is that long."""
+"""Begins the label of rows with their schema in a header: no label of a prefix is that long."""
 Binary = Any
 """A BinaryArray or LargeBinaryArray."""
 
@@ -204,7 +204,7 @@ class TypedValues:
         return _Writer(schema, None, skip)
 
     def _mismatch(self, schema: Any, indexes: tuple[int, ...]) -> str:
-        """Return why a message is not that of the columns; empty if it is."""
+        """Return why a message does not fit the columns; empty if it does."""
         try:
             name = schema.message(indexes)
         except KeyError:
