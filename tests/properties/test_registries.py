@@ -1,4 +1,4 @@
-"""No id is given twice and no acknowledged schema is lost, whatever happens to the brokers."""
+"""No id is given twice and no acknowledged schema is lost, under all faults of the brokers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ async def deciding_on_an_old_state(
     self: Registry, decide: Callable[[], Any], leadership: Any
 ) -> Any:
     decision = decide()
-    # The end that the log has at the append, not the one that the decision saw.
+    # The end of the log at the append, which may be later than the end that the decision saw.
     end_offset = await self._log.end_offset()
     if decision.records:
         end_offset = await self._log.append(decision.records, leadership, end_offset)

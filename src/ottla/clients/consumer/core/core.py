@@ -333,7 +333,7 @@ class ConsumerCore:
 
 
 def typed_polls(registry: Any, settings: ConsumerSettings) -> Any:
-    """Return what decodes polled values into columns; ConsumerError without a registry."""
+    """Return the decoder of polled values into columns; ConsumerError without a registry."""
     if settings.schemas is None:
         raise ConsumerError("poll_arrow(decode=...) needs the setting schema.registry.url")
     from ottla.clients.tables.typed_polls import TypedPolls  # noqa: PLC0415 - pyarrow is heavy
