@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.support.compiled_loops import LOOPS
 from ottla.testing import Broker
 from tests.clients.cli_calls import OTTLA, SECONDS_MAX, call, rows
 
@@ -48,7 +49,7 @@ def test_a_sound_installation_has_no_error(tmp_path: Path) -> None:
         shown = rows("doctor", "--data-dir", tmp_path / "data", brokers=broker.bootstrap_servers)
     assert "error" not in {row["status"] for row in shown}
     found = {row["check"]: row for row in shown}
-    assert found["compiled loops"]["finding"] == "all 12"
+    assert found["compiled loops"]["finding"] == f"all {len(LOOPS)}"
     assert broker.bootstrap_servers in found["cluster"]["finding"]
     assert not (tmp_path / "data").exists()
 
@@ -71,7 +72,7 @@ def test_missing_loops_are_a_warning_with_a_remedy(
     assert code == 0
     loops = found["compiled loops"]
     assert loops["status"] == "warning"
-    assert "12 of 12 compiled loops are missing" in loops["finding"]
+    assert f"{len(LOOPS)} of {len(LOOPS)} compiled loops are missing" in loops["finding"]
     assert "install a C compiler" in loops["finding"]
 
 

@@ -27,7 +27,7 @@ from ottla.runtime import event_loop
 from ottla.runtime.network import KernelListener
 
 SETTING: Final = "ottla.schema.registry.listener"
-NEEDED: Final = ("fastavro", "jsonschema_rs", "msgspec", "google.protobuf")
+NEEDED: Final = ("jsonschema_rs", "msgspec", "google.protobuf")
 """The packages that the extra `schemas` installs."""
 INSTALL: Final = "pip install 'ottla[schemas]'"
 STOP_SECONDS_MAX: Final = 5.0

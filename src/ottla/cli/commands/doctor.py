@@ -91,6 +91,7 @@ EXTRAS: Final = (
     Extra("arrow", ("pyarrow",), "poll_arrow and bulk sending of tables"),
     Extra("spark", ("pyspark", "py4j", "pyarrow"), "pipelines, connectors, mirrors", _no_java),
     Extra("postgres", ("psycopg",), "the PostgreSQL connector"),
+    Extra("schemas", ("jsonschema_rs", "msgspec", "google.protobuf"), "the schema registry"),
     Extra("delta", ("deltalake",), "the Delta sink"),
     Extra("pipelines", ("yaml",), "connector files in YAML"),
     Extra("zookeeper", ("kazoo",), "clusters of several brokers", why_not),
@@ -145,7 +146,7 @@ def check_extra(extra: Extra) -> Finding:
     """Check that an extra is installed as a whole, or not at all."""
     check = f"extra {extra.name}"
     install = f"pip install 'ottla[{extra.name}]'"
-    missing = [name for name in extra.packages if find_spec(name) is None]
+    missing = [name for name in extra.packages if not _is_installed(name)]
     if len(missing) == len(extra.packages):
         return Finding(check, Verdict.OK, f"not installed; `{install}` adds {extra.purpose}")
     if missing:
@@ -199,7 +200,16 @@ def _not_writable(path: Path) -> str:
     return f"user {os.getuid()} may not write to {path}: `chown` it, or name another folder"
 
 
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # it lies in a package that is not installed either
+        return False
+
+
 def _versioned(package: str) -> str:
+    if package == "google.protobuf":
+        package = "protobuf"
     try:
         distributions = metadata.packages_distributions().get(package, [package])
         return f"{package} {metadata.version(distributions[0])}"

@@ -8,6 +8,12 @@ LOOPS: Final = (
     "ottla.clients.producer.batching._accumulator",
     "ottla.clients.producer.bulk._bulk",
     "ottla.clients.producer.sending._express",
+    "ottla.schemas.arrow._avro_decode",
+    "ottla.schemas.arrow._avro_encode",
+    "ottla.schemas.arrow._json_decode",
+    "ottla.schemas.arrow._protobuf_decode",
+    "ottla.schemas.avro._values",
+    "ottla.schemas.classes._objects",
     "ottla.storage.segments._batch_scan",
     "ottla.storage.compaction._compaction",
     "ottla.wire._message_reader",
@@ -19,8 +25,10 @@ LOOPS: Final = (
 )
 """All but `_crc32c`: the package that replaces it is compiled as well, and processors without the
 instruction have no other implementation."""
-BROKER_LOOPS: Final = tuple(name for name in LOOPS if name.split(".")[1] != "clients")
-"""The loops that a broker can run; it never loads the clients' own."""
+BROKER_LOOPS: Final = tuple(
+    name for name in LOOPS if name.split(".")[1] not in {"clients", "schemas"}
+)
+"""The loops that a broker can run: it sends no records as a client, and decodes no values."""
 REMEDY: Final = (
     "install a C compiler and the headers of Python (Debian: apt install gcc python3-dev), then "
     "pip install --force-reinstall --no-deps --no-binary ottla ottla, or `make` in a checkout"
