@@ -27,6 +27,7 @@ from ottla.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from ottla.model.identifiers import BrokerId
 
 
 def records_between(before: ClusterImage, after: ClusterImage) -> list[MetadataRecord]:
@@ -103,7 +104,7 @@ def _features(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[M
 
 
 def _brokers(
-    before: Mapping[int, BrokerImage], after: Mapping[int, BrokerImage]
+    before: Mapping[BrokerId, BrokerImage], after: Mapping[BrokerId, BrokerImage]
 ) -> Iterator[MetadataRecord]:
     for broker_id, broker in before.items():
         if broker_id not in after:
@@ -167,4 +168,4 @@ def _config(resource: ConfigResource, name: str, value: str | None) -> ConfigRec
 
 def _producer_ids(before: ClusterImage, after: ClusterImage) -> Iterator[MetadataRecord]:
     if before.next_producer_id != after.next_producer_id:
-        yield ProducerIdsRecord(broker_id=-1, next_producer_id=after.next_producer_id)
+        yield ProducerIdsRecord(broker_id=BrokerId(-1), next_producer_id=after.next_producer_id)

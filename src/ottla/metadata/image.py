@@ -9,9 +9,10 @@ afterwards.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.metadata.records import NO_LEADER
+from ottla.model.identifiers import BrokerId, LeaderEpoch, ProducerId
 
 
 class ResourceType(IntEnum):
@@ -30,6 +31,8 @@ class ConfigResource(NamedTuple):
     name: str
 
 
+_FIRST_EPOCH: Final = LeaderEpoch(0)
+_FIRST_PRODUCER_ID: Final = ProducerId(0)
 EVERY_BROKER = ConfigResource(ResourceType.BROKER, "")
 
 
@@ -37,20 +40,20 @@ EVERY_BROKER = ConfigResource(ResourceType.BROKER, "")
 class PartitionImage:
     """A partition: replicas, leader and ISR."""
 
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int = NO_LEADER
-    leader_epoch: int = 0
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    leader: BrokerId = NO_LEADER
+    leader_epoch: LeaderEpoch = _FIRST_EPOCH
     partition_epoch: int = 0
     """Increases with every change; an AlterPartition request must name the current epoch."""
-    adding_replicas: tuple[int, ...] = ()
-    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
     directories: tuple[bytes, ...] = ()
     """The folder of each replica; none if the record did not tell."""
     leader_recovery_state: int = 0
     """1 while a leader that was not in sync is recovering."""
-    eligible_leader_replicas: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Endpoint(NamedTuple):
 class BrokerImage:
     """One broker as it registered. A fenced one does not serve clients."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: int
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
@@ -114,9 +117,9 @@ class ClusterImage:
     partition_count: int = 0
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     """Settings by dotted name; resources without settings are absent."""
-    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    brokers: Mapping[BrokerId, BrokerImage] = field(default_factory=dict)
     level_by_feature: Mapping[str, int] = field(default_factory=dict)
-    next_producer_id: int = 0
+    next_producer_id: ProducerId = _FIRST_PRODUCER_ID
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """Return the settings of a topic; none if it does not exist."""
@@ -126,7 +129,7 @@ class ClusterImage:
         """Return the settings of a group."""
         return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), _NO_SETTINGS)
 
-    def broker_settings(self, broker_id: int) -> Mapping[str, str]:
+    def broker_settings(self, broker_id: BrokerId) -> Mapping[str, str]:
         """Return the settings of a broker on top of the settings of all brokers."""
         own = self.configs.get(ConfigResource(ResourceType.BROKER, str(broker_id)), _NO_SETTINGS)
         return {**self.configs.get(EVERY_BROKER, _NO_SETTINGS), **own}

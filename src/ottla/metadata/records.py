@@ -8,6 +8,7 @@ The value of a record in that log is a frame of three varints, and the message; 
 from typing import Final
 
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId, LeaderEpoch, ProducerId
 from ottla.wire.primitives import read_uvarint, uvarint
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.reading import decode
@@ -27,8 +28,8 @@ from ottla.wire.schema import (
 from ottla.wire.writing import encode
 
 FRAME_VERSION: Final = 1
-NO_LEADER: Final = -1
-LEADER_UNCHANGED: Final = -2
+NO_LEADER: Final = BrokerId(-1)
+LEADER_UNCHANGED: Final = BrokerId(-2)
 RECOVERY_STATE_UNCHANGED: Final = -1
 UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
 """The directory id of a replica before its broker has chosen a log directory."""
@@ -61,7 +62,7 @@ class BrokerFeature(Struct):
 class RegisterBrokerRecord(Message, versions=(0, 3), flexible_since=0):
     """A broker has come, or has come back."""
 
-    broker_id: int = int32()
+    broker_id: BrokerId = int32()
     is_migrating_zk_broker: bool = boolean(since=2)
     incarnation_id: bytes = uuid()
     broker_epoch: int = int64()
@@ -85,19 +86,19 @@ class PartitionRecord(Message, versions=(0, 2), flexible_since=0):
 
     partition_id: int = int32(default=-1)
     topic_id: bytes = uuid()
-    replicas: list[int] = array("int32")
-    isr: list[int] = array("int32")
-    removing_replicas: list[int] = array("int32")
-    adding_replicas: list[int] = array("int32")
-    leader: int = int32(default=NO_LEADER)
+    replicas: list[BrokerId] = array("int32")
+    isr: list[BrokerId] = array("int32")
+    removing_replicas: list[BrokerId] = array("int32")
+    adding_replicas: list[BrokerId] = array("int32")
+    leader: BrokerId = int32(default=NO_LEADER)
     leader_recovery_state: int = int8(tag=0)
-    leader_epoch: int = int32(default=-1)
+    leader_epoch: LeaderEpoch = int32(default=-1)
     partition_epoch: int = int32(default=-1)
     directories: list[bytes] = array("uuid", since=1)
-    eligible_leader_replicas: list[int] | None = array(
+    eligible_leader_replicas: list[BrokerId] | None = array(
         "int32", default=None, since=2, nullable_since=2, tag=1
     )
-    last_known_elr: list[int] | None = array(
+    last_known_elr: list[BrokerId] | None = array(
         "int32", default=None, since=2, nullable_since=2, tag=2
     )
 
@@ -116,16 +117,16 @@ class PartitionChangeRecord(Message, versions=(0, 2), flexible_since=0):
 
     partition_id: int = int32(default=-1)
     topic_id: bytes = uuid()
-    isr: list[int] | None = array("int32", default=None, nullable_since=0, tag=0)
-    leader: int = int32(default=LEADER_UNCHANGED, tag=1)
-    replicas: list[int] | None = array("int32", default=None, nullable_since=0, tag=2)
-    removing_replicas: list[int] | None = array("int32", default=None, nullable_since=0, tag=3)
-    adding_replicas: list[int] | None = array("int32", default=None, nullable_since=0, tag=4)
+    isr: list[BrokerId] | None = array("int32", default=None, nullable_since=0, tag=0)
+    leader: BrokerId = int32(default=LEADER_UNCHANGED, tag=1)
+    replicas: list[BrokerId] | None = array("int32", default=None, nullable_since=0, tag=2)
+    removing_replicas: list[BrokerId] | None = array("int32", default=None, nullable_since=0, tag=3)
+    adding_replicas: list[BrokerId] | None = array("int32", default=None, nullable_since=0, tag=4)
     leader_recovery_state: int = int8(default=RECOVERY_STATE_UNCHANGED, tag=5)
-    eligible_leader_replicas: list[int] | None = array(
+    eligible_leader_replicas: list[BrokerId] | None = array(
         "int32", default=None, since=2, nullable_since=2, tag=6
     )
-    last_known_elr: list[int] | None = array(
+    last_known_elr: list[BrokerId] | None = array(
         "int32", default=None, since=2, nullable_since=2, tag=7
     )
     directories: list[bytes] | None = array("uuid", default=None, since=1, nullable_since=1, tag=8)
@@ -147,14 +148,14 @@ class FeatureLevelRecord(Message, versions=(0, 0), flexible_since=0):
 class UnregisterBrokerRecord(Message, versions=(0, 0), flexible_since=0):
     """A broker was removed from the cluster for good."""
 
-    broker_id: int = int32()
+    broker_id: BrokerId = int32()
     broker_epoch: int = int64()
 
 
 class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0):
     """A change of the broker that is registered with this epoch."""
 
-    broker_id: int = int32()
+    broker_id: BrokerId = int32()
     broker_epoch: int = int64()
     fenced: int = int8(tag=0)
     """1 if the broker is fenced, -1 if it is unfenced, 0 if that does not change."""
@@ -167,9 +168,9 @@ class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0)
 class ProducerIdsRecord(Message, versions=(0, 0), flexible_since=0):
     """A broker was assigned the producer ids below `next_producer_id`."""
 
-    broker_id: int = int32()
+    broker_id: BrokerId = int32()
     broker_epoch: int = int64(default=-1)
-    next_producer_id: int = int64()
+    next_producer_id: ProducerId = int64()
 
 
 MetadataRecord = (

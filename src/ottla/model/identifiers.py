@@ -2,7 +2,19 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""The position of a record in a partition."""
+
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""The number of leader changes of a partition; a record batch carries the epoch of its leader."""
+
+BrokerId = NewType("BrokerId", int)
+"""The node id of a broker."""
+
+ProducerId = NewType("ProducerId", int)
+"""The id that the cluster assigned to an idempotent or transactional producer."""
 
 ZERO_UUID = bytes(16)
 """The id that stands for "none". Ids are kept as their sixteen bytes."""

@@ -5,20 +5,21 @@ with the largest common epoch and its end; the follower truncates and asks again
 appends behind records that its leader lacks, and never truncates more than necessary.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.model.identifiers import LeaderEpoch
 from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.batch import batches
 
-NO_EPOCH = -1
+NO_EPOCH: Final = LeaderEpoch(-1)
 
 
 class NextFetch(NamedTuple):
     """Offset and epoch of a fetch."""
 
     offset: int
-    last_fetched_epoch: int
+    last_fetched_epoch: LeaderEpoch
 
 
 def next_fetch(log: PartitionLog) -> NextFetch:

@@ -15,7 +15,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-NO_LEADER: Final = -1
+from ottla.model.identifiers import BrokerId
+
+NO_LEADER: Final = BrokerId(-1)
 REPEATS_MIN: Final = 3
 """So often in a row a follower repeats a fetch before it counts as stuck. A throttle, or a
 response that is full with other partitions, makes it repeat one, too."""
@@ -29,25 +31,25 @@ FollowerKey = tuple[str, int]
 class Follower(NamedTuple):
     """A fetching replica: broker id and broker epoch."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: int
 
 
 class Assignment(NamedTuple):
     """The replicas in the metadata, and this broker's id."""
 
-    broker_id: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
+    broker_id: BrokerId
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
     partition_epoch: int
 
 
-def log_end_key(broker_id: int) -> FollowerKey:
+def log_end_key(broker_id: BrokerId) -> FollowerKey:
     """Return the key that is notified of an append to any log that this broker follows."""
     return "end", broker_id
 
 
-def committed_key(broker_id: int) -> FollowerKey:
+def committed_key(broker_id: BrokerId) -> FollowerKey:
     """Return the key that is notified when the high watermark of such a log rises."""
     return "committed", broker_id
 
@@ -59,7 +61,7 @@ class FollowerKeys(NamedTuple):
     committed: tuple[FollowerKey, ...] = ()
 
     @classmethod
-    def of(cls, leader: int, replicas: Iterable[int]) -> "FollowerKeys":
+    def of(cls, leader: BrokerId, replicas: Iterable[BrokerId]) -> "FollowerKeys":
         """Return the keys of all replicas but the leader."""
         ids = tuple(one for one in replicas if one != leader)
         return cls(tuple(map(log_end_key, ids)), tuple(map(committed_key, ids)))
@@ -74,7 +76,7 @@ class FollowerKeys(NamedTuple):
 class ReplicaProgress:
     """The progress of one follower, as known to the leader."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: int = -1
     end_offset: int = -1
     """It has everything before this; -1 until it has fetched in this leader's epoch."""
@@ -117,9 +119,9 @@ class InSync:
 
     def __init__(
         self,
-        leader: int,
-        replicas: Iterable[int],
-        isr: tuple[int, ...],
+        leader: BrokerId,
+        replicas: Iterable[BrokerId],
+        isr: tuple[BrokerId, ...],
         partition_epoch: int,
         *,
         epoch_start_offset: int,
@@ -130,23 +132,23 @@ class InSync:
         self.partition_epoch = partition_epoch
         self.epoch_start_offset = epoch_start_offset
         """Where the log ended when this leader began."""
-        self.proposed: tuple[int, ...] | None = None
+        self.proposed: tuple[BrokerId, ...] | None = None
         """The ISR proposed to the controller, without a response yet."""
-        self.awaited: set[int] = set()
+        self.awaited: set[BrokerId] = set()
         """The replicas that are about to join the ISR: the high watermark waits for them, or a busy
         producer would always be ahead of them."""
         self._began_ms = now_ms
-        self.followers: dict[int, ReplicaProgress] = {}
+        self.followers: dict[BrokerId, ReplicaProgress] = {}
         self.set_replicas(replicas)
 
     @property
-    def maximal(self) -> tuple[int, ...]:
+    def maximal(self) -> tuple[BrokerId, ...]:
         """Every replica that may be in the ISR by the controller's possible decisions."""
         if self.proposed is None:
             return self.isr
         return tuple(dict.fromkeys((*self.isr, *self.proposed)))
 
-    def set_replicas(self, replicas: Iterable[int]) -> None:
+    def set_replicas(self, replicas: Iterable[BrokerId]) -> None:
         """Apply a change of the assignment; progress of replicas that stay is kept."""
         self.followers = {
             one: self.followers.get(one) or self._unheard_of(one)
@@ -155,7 +157,7 @@ class InSync:
         }
         self.awaited &= self.followers.keys()
 
-    def _unheard_of(self, broker_id: int) -> ReplicaProgress:
+    def _unheard_of(self, broker_id: BrokerId) -> ReplicaProgress:
         """Return the progress of a follower before its first fetch: an ISR member was caught up."""
         caught_up_ms = self._began_ms if broker_id in self.isr else NEVER_MS
         return ReplicaProgress(broker_id, caught_up_ms=caught_up_ms)
@@ -169,7 +171,7 @@ class InSync:
         ends = [self._end_of(one) for one in (*self.maximal, *self.awaited) if one != self.leader]
         return min([leader_end_offset, *ends])
 
-    def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+    def low_watermark(self, log_start_offset: int, is_alive: Callable[[BrokerId], bool]) -> int:
         """Return the smallest log start offset of the leader and all live replicas.
 
         -1 if a replica has not reported its log start offset yet.
@@ -178,7 +180,7 @@ class InSync:
         starts = [one.log_start_offset for one in followers if is_alive(one.broker_id)]
         return min([log_start_offset, *starts])
 
-    def _end_of(self, broker_id: int) -> int:
+    def _end_of(self, broker_id: BrokerId) -> int:
         # An ISR member that is no replica any more is about to leave, and counts as empty.
         follower = self.followers.get(broker_id)
         return -1 if follower is None else follower.end_offset
@@ -186,7 +188,7 @@ class InSync:
     # -- ISR changes ----------------------------------------------------------------------------
 
     def await_if_near(
-        self, broker_id: int, leader_end_offset: int, now_ms: int, lag_ms_max: int
+        self, broker_id: BrokerId, leader_end_offset: int, now_ms: int, lag_ms_max: int
     ) -> None:
         """Wait for a follower that is about to be in sync, unless it is late."""
         is_near = broker_id not in self.isr and self.followers[broker_id].is_caught_up(
@@ -197,7 +199,7 @@ class InSync:
         else:
             self.awaited.discard(broker_id)
 
-    def may_join(self, broker_id: int, high_watermark: int) -> bool:
+    def may_join(self, broker_id: BrokerId, high_watermark: int) -> bool:
         """Return whether a follower has everything that a member of the ISR must have.
 
         That is everything committed, and everything before this leader's epoch: a part of it may be
@@ -208,7 +210,7 @@ class InSync:
         end_offset = self.followers[broker_id].end_offset
         return end_offset >= max(high_watermark, self.epoch_start_offset)
 
-    def fell_behind(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> list[int]:
+    def fell_behind(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> list[BrokerId]:
         """Return the members of the ISR that have not been caught up for too long.
 
         A replica with all records is caught up, even without recent fetches: while nothing is
@@ -235,13 +237,13 @@ class InSync:
         followers = self.followers.values()
         return [one.end_offset for one in followers if one.repeats >= REPEATS_MIN]
 
-    def propose(self, isr: tuple[int, ...]) -> None:
+    def propose(self, isr: tuple[BrokerId, ...]) -> None:
         """Propose this ISR; until the response arrives both count."""
         assert self.proposed is None, "one question at a time"
         assert self.leader in isr
         self.proposed = isr
 
-    def decided(self, isr: tuple[int, ...], partition_epoch: int) -> bool:
+    def decided(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> bool:
         """Apply the controller's decision; False if it is not newer."""
         if partition_epoch <= self.partition_epoch:
             return False

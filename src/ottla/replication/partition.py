@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, ProducerId, TopicPartition
 from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.replication.follower import truncation_offset
 from ottla.replication.in_sync import (
@@ -32,7 +32,7 @@ from ottla.storage.log.leader_epochs import NO_EPOCH, UNKNOWN_END, EpochEnd
 from ottla.storage.log.log import Appended, PartitionLog
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 
-NO_REPLICA: Final = -1
+NO_REPLICA: Final = BrokerId(-1)
 HIGH_WATERMARK: Final = -1
 """In the place of an offset up to which records are deleted."""
 
@@ -70,15 +70,15 @@ class Fetched(NamedTuple):
     log_start_offset: int
     traffic: Traffic
     """Where it is to be counted that this was sent."""
-    aborted: list[tuple[int, int]] | None = None
+    aborted: list[tuple[ProducerId, int]] | None = None
     """For read_committed: producer and first offset of each aborted transaction in the records."""
     diverging: EpochEnd | None = None
     """If the reader has something else than this log: up to where the two may agree."""
-    preferred_replica: int = NO_REPLICA
+    preferred_replica: BrokerId = NO_REPLICA
     """A replica closer to the consumer, which should fetch from it instead."""
 
 
-def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
+def end_of_epoch(log: PartitionLog, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> EpochEnd:
     """Return the largest epoch up to this one and its end offset; UNKNOWN_END for later epochs.
 
     The leader's own epoch begins at the end of the log even if it has no records.
@@ -87,11 +87,14 @@ def end_of_epoch(log: PartitionLog, leader_epoch: int, epoch: int) -> EpochEnd:
     is_begun = latest is not None and latest >= leader_epoch
     if is_begun or not (latest or 0) <= epoch <= leader_epoch:
         return log.epochs.end_offset_for(epoch, log.end_offset)
-    is_known = latest is None or epoch == leader_epoch
-    return EpochEnd(epoch if is_known else latest or 0, log.end_offset)
+    if latest is None or epoch == leader_epoch:
+        return EpochEnd(epoch, log.end_offset)
+    return EpochEnd(latest, log.end_offset)
 
 
-def divergence(log: PartitionLog, leader_epoch: int, offset: int, epoch: int) -> EpochEnd | None:
+def divergence(
+    log: PartitionLog, leader_epoch: LeaderEpoch, offset: int, epoch: LeaderEpoch
+) -> EpochEnd | None:
     """Return where a reader's log diverges, if it has this epoch before an offset."""
     end = end_of_epoch(log, leader_epoch, epoch)
     if end == UNKNOWN_END or offset < log.log_start_offset:
@@ -129,14 +132,14 @@ class Partition:
         topic_id: bytes,
         log: PartitionLog,
         on_progress: Callable[[Hashable], None],
-        on_candidate: "Callable[[Partition, int, int], None]" = lambda *_: None,
+        on_candidate: "Callable[[Partition, BrokerId, int], None]" = lambda *_: None,
         *,
         high_watermark: int = 0,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.log = log
-        self.leader_epoch = NO_EPOCH
+        self.leader_epoch: LeaderEpoch = NO_EPOCH
         """The epoch of the leader that is known, here or elsewhere."""
         self.leader_id = NO_LEADER
         self.in_sync: InSync | None = None
@@ -182,7 +185,7 @@ class Partition:
     # -- roles ----------------------------------------------------------------------------------
 
     def lead(
-        self, leader_epoch: int, assignment: Assignment | None = None, now_ms: int = 0
+        self, leader_epoch: LeaderEpoch, assignment: Assignment | None = None, now_ms: int = 0
     ) -> None:
         """Take writes, and stamp them with this epoch; of one replica, if nothing else is said.
 
@@ -215,7 +218,7 @@ class Partition:
         else:
             self._notify(former)
 
-    def follow(self, leader_id: int, leader_epoch: int) -> None:
+    def follow(self, leader_id: BrokerId, leader_epoch: LeaderEpoch) -> None:
         """Take no writes but this leader's; NO_LEADER if there is none."""
         self._high_watermark = self.high_watermark
         self.is_end_confirmed &= leader_epoch == self.leader_epoch
@@ -232,14 +235,14 @@ class Partition:
         self._on_progress(self.name)
         self._notifier.notify_changed(former, self._on_progress)
 
-    def check_leader(self, leader_epoch: int = NO_EPOCH) -> None:
+    def check_leader(self, leader_epoch: LeaderEpoch = NO_EPOCH) -> None:
         """Raise ApiError unless this broker leads, in the epoch that the peer believes in."""
         if leader_epoch != self.leader_epoch and leader_epoch != NO_EPOCH:  # noqa: PLR1714 - hot
             self._refuse_epoch(leader_epoch)
         if self.in_sync is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
 
-    def _refuse_epoch(self, leader_epoch: int) -> None:
+    def _refuse_epoch(self, leader_epoch: LeaderEpoch) -> None:
         if self.leader_epoch == NO_EPOCH:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led here")
         is_late = leader_epoch < self.leader_epoch
@@ -282,7 +285,7 @@ class Partition:
             detail = f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, detail)
 
-    def is_committed(self, end_offset: int, leader_epoch: int) -> bool:
+    def is_committed(self, end_offset: int, leader_epoch: LeaderEpoch) -> bool:
         """Return whether records appended before this offset in an epoch are committed by now.
 
         ApiError if that cannot be known any more, or if too few replicas are in sync.
@@ -363,8 +366,8 @@ class Partition:
         offset: int,
         bytes_max: int,
         *,
-        leader_epoch: int = NO_EPOCH,
-        last_fetched_epoch: int = NO_EPOCH,
+        leader_epoch: LeaderEpoch = NO_EPOCH,
+        last_fetched_epoch: LeaderEpoch = NO_EPOCH,
         is_committed_only: bool = False,
         whole_batch: bool = True,
         is_leader_needed: bool = True,
@@ -402,8 +405,8 @@ class Partition:
         offset: int,
         bytes_max: int,
         *,
-        leader_epoch: int,
-        last_fetched_epoch: int = NO_EPOCH,
+        leader_epoch: LeaderEpoch,
+        last_fetched_epoch: LeaderEpoch = NO_EPOCH,
         log_start_offset: int = -1,
         whole_batch: bool = True,
         asked_ms: int | None = None,
@@ -430,7 +433,7 @@ class Partition:
             self.raise_high_watermark()
         return self._found(records)
 
-    def _progress(self, follower: Follower, leader_epoch: int) -> ReplicaProgress:
+    def _progress(self, follower: Follower, leader_epoch: LeaderEpoch) -> ReplicaProgress:
         """Return a follower's progress; ApiError unless it is a replica with the current epoch."""
         self.check_leader(leader_epoch)
         assert self.in_sync is not None
@@ -444,7 +447,7 @@ class Partition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, detail)
         return progress
 
-    def _check_follower(self, leader_epoch: int, offset: int) -> None:
+    def _check_follower(self, leader_epoch: LeaderEpoch, offset: int) -> None:
         """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset.
 
         An empty log has no tail to confirm: consumers of a new topic wait here from the start.
@@ -464,7 +467,7 @@ class Partition:
         stable, start = self.last_stable_offset, self.log.log_start_offset
         return Fetched(records, self.high_watermark, stable, start, self.traffic, None, diverging)
 
-    def end_of_epoch(self, epoch: int) -> EpochEnd:
+    def end_of_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         """Return the largest epoch up to this one and its end; UNKNOWN_END for later epochs."""
         return end_of_epoch(self.log, self.leader_epoch, epoch)
 

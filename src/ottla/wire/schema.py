@@ -13,10 +13,12 @@ class and a version to straight-line code at first use; here nothing is compiled
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final, TypedDict, Unpack, dataclass_transform
+from typing import Any, ClassVar, Final, TypedDict, TypeVar, Unpack, dataclass_transform
 
 from ottla.model.identifiers import ZERO_UUID
 
+N = TypeVar("N", bound=int)
+"""The type of an integer field: int, or a NewType of it."""
 Batches = Any
 """Record batches in a message: read as a memoryview, written from anything that has a length."""
 EVERY_VERSION: Final = 1 << 15
@@ -105,12 +107,12 @@ def uint16(default: int = 0, **how: Unpack[How]) -> int:
     return Field("uint16", default, how)  # type: ignore[return-value]
 
 
-def int32(default: int = 0, **how: Unpack[How]) -> int:
+def int32(default: N | int = 0, **how: Unpack[How]) -> N:
     """Declare a four-byte integer."""
     return Field("int32", default, how)  # type: ignore[return-value]
 
 
-def int64(default: int = 0, **how: Unpack[How]) -> int:
+def int64(default: N | int = 0, **how: Unpack[How]) -> N:
     """Declare an eight-byte integer."""
     return Field("int64", default, how)  # type: ignore[return-value]
 

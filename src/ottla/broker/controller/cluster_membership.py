@@ -19,6 +19,7 @@ from ottla.machines.controller.brokers import check_broker_epoch
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import MetadataRecord
+from ottla.model.identifiers import BrokerId
 
 
 class _Departure(NamedTuple):
@@ -31,7 +32,7 @@ class _Decided(NamedTuple):
     end_offset: int
     has_moved: bool
     """Whether others lead by this very decision."""
-    others: list[int]
+    others: list[BrokerId]
     """The brokers that must learn of it."""
 
 
@@ -42,14 +43,17 @@ class ControlledShutdown:
     """
 
     def __init__(
-        self, broker_id: int, store: MetadataStore, fetched: Callable[[], Mapping[int, int]]
+        self,
+        broker_id: BrokerId,
+        store: MetadataStore,
+        fetched: Callable[[], Mapping[BrokerId, int]],
     ) -> None:
         self._broker_id = broker_id
         self._store = store
         self._fetched = fetched
-        self._controlled_shutdown: dict[int, _Departure] = {}
+        self._controlled_shutdown: dict[BrokerId, _Departure] = {}
 
-    async def grant(self, broker_id: int, broker_epoch: int) -> bool:
+    async def grant(self, broker_id: BrokerId, broker_epoch: int) -> bool:
         """Move a broker's leaderships; return whether all brokers know, so that it may stop.
 
         ApiError STALE_BROKER_EPOCH, NOT_CONTROLLER.
@@ -118,7 +122,7 @@ class Cluster:
     @classmethod
     def of(
         cls,
-        broker_id: int,
+        broker_id: BrokerId,
         store: ClusterStore,
         source: ControllerMetadata,
         network: Network,

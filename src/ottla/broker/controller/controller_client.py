@@ -16,6 +16,7 @@ from ottla.environment.clock import Clock
 from ottla.machines.controller.producer_ids import ProducerIdBlock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.rpc.errors import check
 from ottla.wire.api_key import ApiKey
 from ottla.wire.messages.allocate_producer_ids import (
@@ -53,8 +54,8 @@ ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 CREATE_TOPICS_VERSION: Final = 7
 HEARTBEAT_VERSION: Final = 1
 ENVELOPE_VERSION: Final = 0
-NO_CONTROLLER: Final = -1
-Grant = Callable[[int, int], Awaitable[bool]]
+NO_CONTROLLER: Final = BrokerId(-1)
+Grant = Callable[[BrokerId, int], Awaitable[bool]]
 """Moves leadership away from a broker, of this id and epoch; returns whether it may stop."""
 ReplicaName: TypeAlias = tuple[bytes, int]
 """A topic id, and the number of a partition."""
@@ -72,7 +73,7 @@ class ActiveController:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         broker_epoch: Callable[[], int],
         store: MetadataStore,
         clock: Clock,

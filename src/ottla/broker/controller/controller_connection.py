@@ -13,6 +13,7 @@ from ottla.environment.network import Network
 from ottla.metadata.image import Endpoint
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.rpc.connection import Connection
 from ottla.wire.schema import Message
 
@@ -26,7 +27,7 @@ class ChannelToController:
     """Sends requests to the controller, without retries. Belongs to one event loop."""
 
     def __init__(
-        self, broker_id: int, network: Network, find: Callable[[], Endpoint | None]
+        self, broker_id: BrokerId, network: Network, find: Callable[[], Endpoint | None]
     ) -> None:
         self._client_id = f"broker-{broker_id}-to-controller"
         self._network = network

@@ -14,7 +14,7 @@ from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.network import Network
 from ottla.metadata.image import BrokerImage, Endpoint
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.rpc.connection import Connection
 from ottla.rpc.errors import check, only
@@ -45,7 +45,7 @@ class ControllerMetadata:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         broker_epoch: Callable[[], int],
         listener: str,
         network: Network,

@@ -20,6 +20,7 @@ from ottla.broker.metadata_store.metadata_history import Batches, MetadataFeed, 
 from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -77,7 +78,7 @@ class MetadataFetch:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         feed: Callable[[], MetadataFeed | None],
         snapshots: MetadataSnapshots,
         notifier: Notifier,
@@ -86,9 +87,9 @@ class MetadataFetch:
         self._feed = feed
         self._snapshots = snapshots
         self._notifier = notifier
-        self.fetched: dict[int, int] = {}
+        self.fetched: dict[BrokerId, int] = {}
         """The offset that each broker has come to, as far as it has come in this term."""
-        self.heard_ms: dict[int, int] = {}
+        self.heard_ms: dict[BrokerId, int] = {}
         """When each broker has come to fetch the last time, on the monotonic clock."""
         self._listening_to: MetadataFeed | None = None
 
@@ -115,7 +116,7 @@ class MetadataFetch:
 
     def _note(self, request: FetchRequest, offset: int, received_ms: int) -> None:
         assert request.replica_state is not None, "it has been checked"
-        broker_id = request.replica_state.replica_id
+        broker_id = BrokerId(request.replica_state.replica_id)
         self.heard_ms[broker_id] = received_ms
         if self.fetched.get(broker_id) != offset:
             self.fetched[broker_id] = offset

@@ -7,6 +7,7 @@ commits does not bring back a value that was overwritten since.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ottla.model.identifiers import ProducerId
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import NO_PRODUCER_ID, RecordBatch
 from ottla.wire.records.control import ControlType, end_txn_marker_of
@@ -18,7 +19,7 @@ class Replayed(NamedTuple):
 
     key: bytes
     value: bytes | None
-    producer_id: int
+    producer_id: ProducerId
 
 
 class _Open(NamedTuple):
@@ -32,7 +33,7 @@ class LastValues:
 
     def __init__(self) -> None:
         self._committed: dict[bytes, bytes | None] = {}
-        self._open_by_producer: dict[int, dict[bytes, _Open]] = {}
+        self._open_by_producer: dict[ProducerId, dict[bytes, _Open]] = {}
         self._next_number = 0
 
     def add(self, batch: RecordBatch) -> None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from ottla.broker.coordinators.compacted_view import LastValues
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
+from ottla.model.identifiers import ProducerId
 from ottla.replication.partition import Partition
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.log.admission import Origin
@@ -27,7 +28,7 @@ BATCH_BYTES_MAX: Final = 256 << 10
 _RECORDS_PER_LOOK: Final = 16
 _log = logging.getLogger(__name__)
 
-Replay: TypeAlias = Callable[[Message, Message | None, int], None]
+Replay: TypeAlias = Callable[[Message, Message | None, ProducerId], None]
 """Applies a key, its value, and the producer id of the open transaction that it is in."""
 
 
@@ -45,7 +46,7 @@ class CoordinatorRecord(Protocol):
 class OffsetsTransaction(NamedTuple):
     """The transaction in which offsets are committed."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     terms: TransactionTerms = ANY_TRANSACTION
 

@@ -30,7 +30,7 @@ from ottla.machines.groups.request_types import NotYet
 from ottla.machines.groups.settings import GroupSettings
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.wire.coordinator_records.classic_group import GroupMetadataKey, GroupMetadataValue
 
@@ -110,7 +110,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord, None]):
     def on_marker(
         self,
         name: TopicPartition,
-        producer_id: int,
+        producer_id: ProducerId,
         _producer_epoch: int,
         *,
         is_commit: bool,

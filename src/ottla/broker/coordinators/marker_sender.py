@@ -20,7 +20,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -71,10 +71,10 @@ class TransactionMarkers:
         self._image = image
         self._writing = writing
         # Dicts in place of sets, for their order.
-        self._owed_by_broker: dict[int, dict[_Marker, None]] = {}
+        self._owed_by_broker: dict[BrokerId, dict[_Marker, None]] = {}
         self._resting: dict[_Marker, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._senders: dict[int, asyncio.Task[None]] = {}
+        self._senders: dict[BrokerId, asyncio.Task[None]] = {}
         self._is_stopped = False
 
     @property
@@ -111,7 +111,7 @@ class TransactionMarkers:
         for broker_id, markers in list(self._owed_by_broker.items()):
             self._place(self._taken(broker_id, markers))
 
-    def _taken(self, broker_id: int, markers: dict[_Marker, None]) -> Iterator[_Marker]:
+    def _taken(self, broker_id: BrokerId, markers: dict[_Marker, None]) -> Iterator[_Marker]:
         """Remove the markers that do not belong to a broker any more."""
         for marker in [one for one in markers if self._leader(one.partition) != broker_id]:
             del markers[marker]
@@ -141,7 +141,7 @@ class TransactionMarkers:
                 self._send_to(broker_id)
         _report(gone)
 
-    def _leader(self, name: TopicPartition) -> int | None:
+    def _leader(self, name: TopicPartition) -> BrokerId | None:
         """Return the leader of a partition; None if the partition does not exist."""
         topic = self._image().topics.get(name.topic)
         partition = None if topic is None else topic.partition(name.partition)
@@ -162,12 +162,12 @@ class TransactionMarkers:
 
     # -- one broker -----------------------------------------------------------------------------
 
-    def _send_to(self, broker_id: int) -> None:
+    def _send_to(self, broker_id: BrokerId) -> None:
         if not self._is_stopped:
             task = asyncio.get_running_loop().create_task(self._run(broker_id))
             self._senders[broker_id] = task
 
-    async def _run(self, broker_id: int) -> None:
+    async def _run(self, broker_id: BrokerId) -> None:
         """Send to one broker until nothing is owed to it."""
         markers = self._owed_by_broker[broker_id]
         try:
@@ -176,7 +176,7 @@ class TransactionMarkers:
         finally:
             del self._senders[broker_id]
 
-    async def _send_some(self, broker_id: int, markers: dict[_Marker, None]) -> None:
+    async def _send_some(self, broker_id: BrokerId, markers: dict[_Marker, None]) -> None:
         sent = list(islice(markers, PARTITIONS_MAX))
         by_debt: dict[_Debt, list[TopicPartition]] = {}
         for debt, partition in sent:

@@ -17,7 +17,7 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.replication_wait import Awaited, in_doubt
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.log.admission import Origin
 from ottla.storage.producers.transaction_terms import TransactionTerms
@@ -35,7 +35,7 @@ class MarkerReader(Protocol):
     def on_marker(
         self,
         name: TopicPartition,
-        producer_id: int,
+        producer_id: ProducerId,
         producer_epoch: int,
         *,
         is_commit: bool,
@@ -87,7 +87,7 @@ class MarkerWriting:
         if reader is not None:
             reader.on_marker(
                 name,
-                marker.producer_id,
+                ProducerId(marker.producer_id),
                 marker.producer_epoch,
                 is_commit=marker.transaction_result,
                 offset=offset,

@@ -17,7 +17,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -65,8 +65,8 @@ class TransactionChannel:
         self._enlist = enlist
         self._peers = peers
         self._image = image
-        self._waiting: dict[int, deque[_Waiting]] = {}
-        self._senders: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[BrokerId, deque[_Waiting]] = {}
+        self._senders: dict[BrokerId, asyncio.Task[None]] = {}
 
     async def enlist(self, wanted: Enlistment) -> Mapping[TopicPartition, ErrorCode]:
         """Verify that an open transaction has these partitions, or add them to it.
@@ -85,7 +85,7 @@ class TransactionChannel:
             sender.cancel()
         self._peers.close()
 
-    def _coordinator_of(self, transactional_id: str) -> int:
+    def _coordinator_of(self, transactional_id: str) -> BrokerId:
         index = self._index_of(transactional_id)
         topic = self._image().topics.get(TRANSACTION_STATE_TOPIC)
         partition = None if topic is None else topic.partition(index)
@@ -94,7 +94,7 @@ class TransactionChannel:
         return partition.leader
 
     async def _ask(
-        self, broker_id: int, transaction: AddPartitionsToTxnTransaction
+        self, broker_id: BrokerId, transaction: AddPartitionsToTxnTransaction
     ) -> AddPartitionsToTxnResult | None:
         waiting = self._waiting.setdefault(broker_id, deque())
         if len(waiting) >= WAITING_MAX:
@@ -106,7 +106,7 @@ class TransactionChannel:
             self._senders[broker_id] = loop.create_task(self._run(broker_id, waiting))
         return await one.answer
 
-    async def _run(self, broker_id: int, waiting: deque[_Waiting]) -> None:
+    async def _run(self, broker_id: BrokerId, waiting: deque[_Waiting]) -> None:
         """Send requests to one broker until none waits."""
         try:
             while waiting:
@@ -121,7 +121,7 @@ class TransactionChannel:
             _answer_all(waiting, ())
             waiting.clear()
 
-    async def _ask_all(self, broker_id: int, asked: Sequence[_Waiting]) -> None:
+    async def _ask_all(self, broker_id: BrokerId, asked: Sequence[_Waiting]) -> None:
         request = AddPartitionsToTxnRequest(transactions=[one.transaction for one in asked])
         try:
             response = await self._peers.ask(

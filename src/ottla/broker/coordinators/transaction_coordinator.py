@@ -38,7 +38,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.wire.schema import Message
 
@@ -171,7 +171,7 @@ class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRec
         )
 
     async def _load_machine(self, partition: Partition, machine: TransactionMachine) -> None:
-        def replay(key: Message, value: Message | None, _producer_id: int) -> None:
+        def replay(key: Message, value: Message | None, _producer_id: ProducerId) -> None:
             machine.replay(key, value)
 
         await self._log.load(partition, replay)

@@ -18,7 +18,7 @@ from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 
@@ -44,7 +44,7 @@ class Write(NamedTuple):
     """A batch of a transaction that is to be appended."""
 
     partition: Partition
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     base_sequence: int
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple, Self
 
 from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX
+from ottla.model.identifiers import BrokerId
 from ottla.model.isolation_level import READ_COMMITTED
 from ottla.replication.in_sync import Follower
 from ottla.storage.log.leader_epochs import NO_EPOCH
@@ -49,8 +50,8 @@ class FetchReader(NamedTuple):
 
 def _follower(request: FetchRequest, version: int) -> Follower | None:
     if version < _REPLICA_STATE_SINCE:
-        return None if request.replica_id < 0 else Follower(request.replica_id, NO_EPOCH)
+        return None if request.replica_id < 0 else Follower(BrokerId(request.replica_id), NO_EPOCH)
     state = request.replica_state
     if state is None or state.replica_id < 0:
         return None
-    return Follower(state.replica_id, state.replica_epoch)
+    return Follower(BrokerId(state.replica_id), state.replica_epoch)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.metadata.image import ClusterImage
+from ottla.model.identifiers import BrokerId, LeaderEpoch
 from ottla.replication.partition import Fetched, Partition
 from ottla.wire.messages.fetch import FetchPartition
 
@@ -28,7 +29,7 @@ class PreferredReplicas:
         in_sync = partition.in_sync
         if not self.is_rack_aware or in_sync is None or partition.is_alone:
             return None
-        partition.check_leader(wanted.current_leader_epoch)
+        partition.check_leader(LeaderEpoch(wanted.current_leader_epoch))
         brokers = self.image().brokers
         near = {
             one
@@ -51,5 +52,5 @@ class PreferredReplicas:
             partition.last_stable_offset,
             log.log_start_offset,
             partition.traffic,
-            preferred_replica=-max(ends)[1],
+            preferred_replica=BrokerId(-max(ends)[1]),
         )

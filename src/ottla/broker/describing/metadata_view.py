@@ -1,6 +1,6 @@
 """The clients' view of the cluster: reachable brokers, leaders, offline replicas."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -8,15 +8,15 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, TopicPartition
 from ottla.storage.log.leader_epochs import NO_EPOCH
 
 
 class CurrentLeader(NamedTuple):
     """The leader of a partition, its epoch and its address, as far as they are known."""
 
-    leader_id: int
-    leader_epoch: int
+    leader_id: BrokerId
+    leader_epoch: LeaderEpoch
     endpoint: Endpoint | None
     rack: str | None
 
@@ -30,11 +30,11 @@ class CurrentLeaders:
 
     image: Callable[[], ClusterImage]
 
-    def is_broker(self, broker_id: int) -> bool:
+    def is_broker(self, broker_id: BrokerId) -> bool:
         """Return whether a broker of this id has registered."""
         return broker_id in self.image().brokers
 
-    def is_alive(self, broker_id: int) -> bool:
+    def is_alive(self, broker_id: BrokerId) -> bool:
         """Return whether a broker is live."""
         broker = self.image().brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
@@ -68,15 +68,15 @@ class PartitionState(NamedTuple):
     """How one partition is right now."""
 
     error_code: ErrorCode
-    leader: int
-    offline_replicas: list[int]
+    leader: BrokerId
+    offline_replicas: Sequence[BrokerId]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """Looks at the published image, and at this broker's own disks."""
 
-    node_id: int
+    node_id: BrokerId
     published: Callable[[], ClusterImage]
     partitions: Partitions
 
@@ -127,7 +127,7 @@ class ClusterView:
         return name in self.partitions.offline if here is None else here.log.is_offline
 
 
-def _fenced(image: ClusterImage, broker_id: int) -> ClusterImage:
+def _fenced(image: ClusterImage, broker_id: BrokerId) -> ClusterImage:
     broker = image.brokers.get(broker_id)
     others = [other for other in image.brokers.values() if other is not broker]
     if broker is None or all(other.is_fenced for other in others):

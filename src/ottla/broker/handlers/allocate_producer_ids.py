@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -29,7 +30,7 @@ class AllocateProducerIdsHandler:
         try:
             block = await self.store.execute(
                 lambda controller: controller.allocate_producer_ids(
-                    request.broker_id, request.broker_epoch
+                    BrokerId(request.broker_id), request.broker_epoch
                 )
             )
         except ApiError as error:

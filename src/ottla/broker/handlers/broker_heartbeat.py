@@ -15,6 +15,7 @@ from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 VERSIONS = range(2)
@@ -33,8 +34,9 @@ class BrokerHeartbeatHandler:
         """Move leadership away if requested, and return whether the broker may stop."""
 
         def decide(controller: Controller) -> Decision[MetadataRecord, BrokerHeartbeatResponse]:
-            check_broker_epoch(controller.image, request.broker_id, request.broker_epoch)
-            broker = controller.image.brokers[request.broker_id]
+            broker_id = BrokerId(request.broker_id)
+            check_broker_epoch(controller.image, broker_id, request.broker_epoch)
+            broker = controller.image.brokers[broker_id]
             is_caught_up = request.current_metadata_offset >= controller.image.end_offset
             return Decision(
                 (),
@@ -43,7 +45,7 @@ class BrokerHeartbeatHandler:
 
         try:
             may_go = request.want_shut_down and await self.controlled_shutdown.grant(
-                request.broker_id, request.broker_epoch
+                BrokerId(request.broker_id), request.broker_epoch
             )
             response = await self.store.execute(decide)
         except ApiError as error:

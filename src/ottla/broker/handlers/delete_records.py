@@ -18,7 +18,7 @@ from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
 from ottla.wire.messages.delete_records import (
@@ -48,7 +48,7 @@ class DeleteRecordsHandler:
 
     partitions: Partitions
     notifier: Notifier
-    is_alive: Callable[[int], bool]
+    is_alive: Callable[[BrokerId], bool]
     """Whether a broker is live, so that its replica counts."""
     slices: TimeSlices
 

@@ -111,7 +111,7 @@ class DescribeTopicPartitionsHandler:
             isr_nodes=list(partition.isr),
             eligible_leader_replicas=list(partition.eligible_leader_replicas),
             last_known_elr=list(partition.last_known_elr),
-            offline_replicas=state.offline_replicas,
+            offline_replicas=list(state.offline_replicas),
         )
 
 

@@ -42,7 +42,7 @@ from ottla.concurrency.timer_queue import shared_deadline
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, TopicPartition
 from ottla.replication.in_sync import Follower, FollowerKey, committed_key, log_end_key
 from ottla.replication.partition import NO_REPLICA, Fetched
 from ottla.wire.api_key import ApiKey
@@ -245,7 +245,7 @@ class FetchHandler:
         return read_all(wanted, changed, reader.bytes_min, self.slices, None)
 
     def _read_unless_quiet(
-        self, broker_id: int, reader: FetchReader, fetched: FetchedPartition, bytes_before: int
+        self, broker_id: BrokerId, reader: FetchReader, fetched: FetchedPartition, bytes_before: int
     ) -> Read | None:
         if self._is_quiet(fetched, broker_id):
             return None
@@ -260,7 +260,7 @@ class FetchHandler:
         except ApiError as error:
             return fetched, error.with_traceback(None)  # else it keeps frames alive
 
-    def _is_quiet(self, fetched: FetchedPartition, broker_id: int) -> bool:
+    def _is_quiet(self, fetched: FetchedPartition, broker_id: BrokerId) -> bool:
         """Return whether an in-sync follower would get the same empty result as the last time.
 
         So a write to one partition does not cost a read of all the others. Results from earlier in
@@ -293,8 +293,8 @@ class FetchHandler:
                 reader.follower,
                 wanted.fetch_offset,
                 0 if is_held_back else min(wanted.partition_max_bytes, bytes_left),
-                leader_epoch=wanted.current_leader_epoch,
-                last_fetched_epoch=wanted.last_fetched_epoch,
+                leader_epoch=LeaderEpoch(wanted.current_leader_epoch),
+                last_fetched_epoch=LeaderEpoch(wanted.last_fetched_epoch),
                 log_start_offset=wanted.log_start_offset,
                 whole_batch=bytes_before == 0 and not is_held_back,
                 asked_ms=reader.asked_ms,
@@ -307,8 +307,8 @@ class FetchHandler:
         return partition.read(
             wanted.fetch_offset,
             min(wanted.partition_max_bytes, bytes_left),
-            leader_epoch=wanted.current_leader_epoch,
-            last_fetched_epoch=wanted.last_fetched_epoch,
+            leader_epoch=LeaderEpoch(wanted.current_leader_epoch),
+            last_fetched_epoch=LeaderEpoch(wanted.last_fetched_epoch),
             is_committed_only=reader.is_committed_only,
             whole_batch=bytes_before == 0 or (reader.is_cut_later and bytes_left > 0),
             is_leader_needed=reader.is_leader_needed,

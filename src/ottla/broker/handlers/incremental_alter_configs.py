@@ -15,6 +15,7 @@ from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.configs import ConfigOutcome
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.settings import ConfigOperation, nearest_to, shown
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -33,7 +34,7 @@ class IncrementalAlterConfigsHandler:
     """Answers IncrementalAlterConfigs."""
 
     store: MetadataStore
-    node_id: int
+    node_id: BrokerId
 
     async def handle(
         self, _context: RequestContext, request: IncrementalAlterConfigsRequest

@@ -22,7 +22,7 @@ from ottla.concurrency.yield_budget import TimeSlices, YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import LeaderEpoch, TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST, READ_COMMITTED
 from ottla.replication.partition import Partition
 from ottla.storage.log.leader_epochs import NO_EPOCH
@@ -120,7 +120,7 @@ class ListOffsetsHandler:
         is_committed_only = request.isolation_level == READ_COMMITTED
         try:
             partition = self.partitions.get(TopicPartition(topic, index))
-            partition.check_leader(wanted.current_leader_epoch)
+            partition.check_leader(LeaderEpoch(wanted.current_leader_epoch))
             end_offset = (
                 partition.last_stable_offset if is_committed_only else partition.high_watermark
             )
@@ -169,7 +169,7 @@ def _check_known(partition: Partition, version: int) -> None:
         )
 
 
-def _epoch(partition: Partition, offset: int) -> int:
+def _epoch(partition: Partition, offset: int) -> LeaderEpoch:
     """Return the epoch in which the record at an offset was written, or would be."""
     if offset < 0:
         return NO_EPOCH

@@ -19,7 +19,7 @@ from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.identifiers import ZERO_UUID, BrokerId, TopicPartition
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, check_topic_name
 from ottla.wire.messages.metadata import (
     MetadataRequest,
@@ -36,7 +36,7 @@ IDS_SINCE: Final = 12
 
 class _Described(NamedTuple):
     topic: TopicImage
-    brokers: Mapping[int, BrokerImage]
+    brokers: Mapping[BrokerId, BrokerImage]
     here: tuple[TopicPartition, ...]
     lost: list[TopicPartition]
     partitions: list[MetadataResponsePartition]
@@ -98,7 +98,7 @@ class DescribedTopics:
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            offline_replicas=state.offline_replicas,
+            offline_replicas=list(state.offline_replicas),
         )
 
 

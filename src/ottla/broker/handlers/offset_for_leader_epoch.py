@@ -11,7 +11,7 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import LeaderEpoch, TopicPartition
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -47,8 +47,8 @@ class OffsetForLeaderEpochHandler:
     def _find(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
             partition = self.partitions.get(TopicPartition(topic, wanted.partition))
-            partition.check_leader(wanted.current_leader_epoch)
-            epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+            partition.check_leader(LeaderEpoch(wanted.current_leader_epoch))
+            epoch, end_offset = partition.end_of_epoch(LeaderEpoch(wanted.leader_epoch))
         except ApiError as error:
             return EpochEndOffset(partition=wanted.partition, error_code=error.code)
         return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

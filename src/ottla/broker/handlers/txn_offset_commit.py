@@ -20,6 +20,7 @@ from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -84,7 +85,7 @@ class TxnOffsetCommitHandler:
     ) -> OffsetsTransaction:
         """Return the transaction, which has the group's partition; ApiError if it does not."""
         partition = self.coordinator.partition_of(request.group_id)
-        producer = (request.producer_id, request.producer_epoch)
+        producer = (ProducerId(request.producer_id), request.producer_epoch)
         support = Support(version >= _ADDING_SINCE, version >= _ABORTABLE_SINCE)
         write = Write(partition, *producer, NO_SEQUENCE)
         verdicts = await self.verification.verdicts(request.transactional_id, [write], support)

@@ -12,6 +12,7 @@ from ottla.machines.decision import Decision
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -32,13 +33,14 @@ class UnregisterBrokerHandler:
         """Let the controller remove the broker."""
 
         def decide(controller: Controller) -> Decision[MetadataRecord, None]:
-            broker = controller.image.brokers.get(request.broker_id)
+            broker_id = BrokerId(request.broker_id)
+            broker = controller.image.brokers.get(broker_id)
             if broker is not None and not broker.is_fenced:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST,
-                    f"broker {request.broker_id} is in service: stop it first",
+                    f"broker {broker_id} is in service: stop it first",
                 )
-            return controller.unregister_broker(request.broker_id)
+            return controller.unregister_broker(broker_id)
 
         try:
             await self.store.execute(decide)

@@ -23,7 +23,7 @@ from ottla.metadata.records import (
     RemoveTopicRecord,
 )
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.identifiers import ZERO_UUID, BrokerId, LeaderEpoch, TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.in_sync import NO_LEADER, Assignment
 from ottla.replication.partition import Partition
@@ -31,7 +31,7 @@ from ottla.storage.log.leader_epochs import NO_EPOCH
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.bulk_creation import NewLog
 
-OnCandidate = Callable[[Partition, int, int], None]
+OnCandidate = Callable[[Partition, BrokerId, int], None]
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class PartitionRoles:
 
     def __init__(
         self,
-        node_id: int,
+        node_id: BrokerId,
         clock: Clock,
         on_progress: Callable[[Hashable], None],
         *,
@@ -309,7 +309,7 @@ class ImageFollower:
             if config is not None
         ]
 
-    def _epoch_to_begin(self, state: PartitionImage) -> int:
+    def _epoch_to_begin(self, state: PartitionImage) -> LeaderEpoch:
         """Return the epoch that a new log begins in; a follower learns its epochs by following."""
         return state.leader_epoch if state.leader == self._node_id else NO_EPOCH
 

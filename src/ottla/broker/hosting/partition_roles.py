@@ -5,12 +5,12 @@ from typing import Protocol
 
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, PartitionImage
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.replication.in_sync import NO_LEADER, Assignment
 from ottla.replication.partition import Partition
 from ottla.storage.log.log import PartitionLog
 
-OnCandidate = Callable[[Partition, int, int], None]
+OnCandidate = Callable[[Partition, BrokerId, int], None]
 
 
 class Following(Protocol):
@@ -35,7 +35,7 @@ class PartitionRoles:
 
     def __init__(
         self,
-        node_id: int,
+        node_id: BrokerId,
         clock: Clock,
         on_progress: Callable[[Hashable], None],
         *,

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import LeaderEpoch, TopicPartition
 from ottla.replication.partition import Partition
 
 LEASE_IN_DOUBT: Final = "doubt"
@@ -18,7 +18,7 @@ class Awaited(NamedTuple):
 
     partition: Partition
     end_offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
 async def committed(

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
-from ottla.model.identifiers import uuid_to_text
+from ottla.model.identifiers import BrokerId, uuid_to_text
 from ottla.storage.files.checkpoints import (
     META_PROPERTIES_FILE,
     CorruptCheckpointError,
@@ -32,7 +32,7 @@ class Identity:
     """This broker's cluster id and node id, and the ids of its log dirs, in their order."""
 
     cluster_id: str
-    node_id: int
+    node_id: BrokerId
     directory_ids: tuple[bytes, ...]
 
 
@@ -44,7 +44,7 @@ def fail_all(_path: str, error: OSError) -> None:
 def claim_folders(
     disk: Disk,
     paths: Sequence[str],
-    node_id: int,
+    node_id: BrokerId,
     randomness: Randomness,
     cluster_id: str | None = None,
     on_failed: OnFailed = fail_all,

@@ -24,6 +24,7 @@ from ottla.environment.disk import File
 from ottla.machines.groups.machine import GroupMachine
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition, Traffic
 from ottla.storage.log_dirs.log_dir import LogDir
@@ -164,7 +165,7 @@ class LoopFacts(NamedTuple):
 class Snapshot:
     """All values that a scrape exports for a broker."""
 
-    node_id: int
+    node_id: BrokerId
     start_seconds: float
     is_controller: bool
     image: ClusterImage

@@ -14,6 +14,7 @@ from ottla.environment.network import Network
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.metadata.records import MetadataRecord
 from ottla.model.address import Address
+from ottla.model.identifiers import BrokerId
 from ottla.rpc.buffer_pool import BufferPool
 from ottla.rpc.connection import Connection
 from ottla.wire.apis import key_of
@@ -44,7 +45,7 @@ async def connect_to_broker(
 class PeersWorld:
     """The dependencies for reaching brokers."""
 
-    broker_id: int
+    broker_id: BrokerId
     listener: str
     """Where brokers come in."""
     network: Network
@@ -69,7 +70,7 @@ class Peers:
     def __init__(self, world: PeersWorld, purpose: str) -> None:
         self._world = world
         self._client_id = f"broker-{world.broker_id}-{purpose}"
-        self._connected: dict[int, _Connected] = {}
+        self._connected: dict[BrokerId, _Connected] = {}
 
     @property
     def broker_id(self) -> int:
@@ -77,7 +78,13 @@ class Peers:
         return self._world.broker_id
 
     async def ask(
-        self, broker_id: int, request: Message, version: int, answer: type[R], *, timeout_ms: int
+        self,
+        broker_id: BrokerId,
+        request: Message,
+        version: int,
+        answer: type[R],
+        *,
+        timeout_ms: int,
     ) -> R:
         """Return a broker's response; after an OSError the outcome is unknown."""
         if broker_id == self.broker_id:
@@ -122,7 +129,7 @@ class Peers:
         assert isinstance(response, answer)
         return response
 
-    async def _connect(self, broker_id: int) -> Connection:
+    async def _connect(self, broker_id: BrokerId) -> Connection:
         broker = self._world.image().brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._world.listener)
         known = self._connected.get(broker_id)

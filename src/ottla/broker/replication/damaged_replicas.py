@@ -27,6 +27,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.metadata.records import DAMAGED_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.replication.partition import Partition
 from ottla.storage.recovery.repair import RepairError
 
@@ -65,7 +66,7 @@ class DamagedReplicas:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
         leave_isr: LeaveIsr,

@@ -10,6 +10,7 @@ from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.environment.network import Network
 from ottla.metadata.image import Endpoint
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.broker_config import BrokerConfig
 
 
@@ -41,9 +42,9 @@ class FetcherSettings:
 class FetcherWorld:
     """The dependencies of a fetcher."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: Callable[[], int]
-    endpoint_of: Callable[[int], Endpoint | None]
+    endpoint_of: Callable[[BrokerId], Endpoint | None]
     """Where another broker listens for brokers, if that is known."""
     network: Network
     clock: Clock

@@ -31,6 +31,7 @@ from ottla.machines.controller.lost_replicas import can_leave
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import FULL_DIRECTORY
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import BrokerId
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs.log_dir import LogDir
 from ottla.storage.log_dirs.log_dirs import LogDirs, has_room
@@ -63,7 +64,7 @@ class FullLogDirs:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
         log_dirs: LogDirs,

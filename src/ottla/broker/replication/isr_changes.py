@@ -17,7 +17,7 @@ from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
 from ottla.wire.messages.alter_partition import (
@@ -72,7 +72,7 @@ class IsrChanges:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
         alter_partition: AlterPartition,
@@ -97,7 +97,7 @@ class IsrChanges:
 
     # -- expansion and shrinking ----------------------------------------------------------------
 
-    def on_candidate(self, partition: Partition, broker_id: int, now_ms: int) -> None:
+    def on_candidate(self, partition: Partition, broker_id: BrokerId, now_ms: int) -> None:
         """Look at a follower that is not in sync and has just fetched."""
         in_sync = partition.in_sync
         assert in_sync is not None
@@ -108,7 +108,7 @@ class IsrChanges:
         if in_sync.may_join(broker_id, partition.high_watermark):
             self._propose(partition, in_sync, (*in_sync.isr, broker_id))
 
-    def _is_eligible(self, broker_id: int, in_sync: InSync) -> bool:
+    def _is_eligible(self, broker_id: BrokerId, in_sync: InSync) -> bool:
         """Return whether the controller would admit this incarnation of a follower to the ISR."""
         broker = self._image().brokers.get(broker_id)
         broker_epoch = in_sync.followers[broker_id].broker_epoch
@@ -135,7 +135,7 @@ class IsrChanges:
             self._propose(partition, in_sync, isr)
         partition.raise_high_watermark()
 
-    def _propose(self, partition: Partition, in_sync: InSync, isr: tuple[int, ...]) -> None:
+    def _propose(self, partition: Partition, in_sync: InSync, isr: tuple[BrokerId, ...]) -> None:
         in_sync.propose(isr)
         asked_ms = self._clock.monotonic_ms()
         is_growing = len(isr) > len(in_sync.isr)
@@ -215,7 +215,7 @@ class IsrChanges:
             topics=list(topics.values()),
         )
 
-    def _epoch_of(self, broker_id: int, in_sync: InSync) -> int:
+    def _epoch_of(self, broker_id: BrokerId, in_sync: InSync) -> int:
         if broker_id == self._broker_id:
             return self._broker_epoch()
         follower = in_sync.followers.get(broker_id)
@@ -231,7 +231,7 @@ class IsrChanges:
         if not question.is_open:
             return True
         if code is ErrorCode.NONE:
-            if not in_sync.decided(tuple(answer.isr), answer.partition_epoch):
+            if not in_sync.decided(tuple(map(BrokerId, answer.isr)), answer.partition_epoch):
                 in_sync.refused()  # nothing was to be changed
             partition.raise_high_watermark()
             return True

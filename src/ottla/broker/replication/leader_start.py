@@ -4,7 +4,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, TopicPartition
 from ottla.model.isolation_level import EARLIEST
 from ottla.rpc.connection import Connection
 from ottla.wire.messages.list_offsets import (
@@ -19,9 +19,9 @@ LIST_OFFSETS_VERSION: Final = 9
 
 async def leader_start_offset(
     connection: Connection,
-    broker_id: int,
+    broker_id: BrokerId,
     name: TopicPartition,
-    leader_epoch: int,
+    leader_epoch: LeaderEpoch,
     timeout_ms: int,
 ) -> int:
     """Return the first offset of the leader's log; ApiError if the leader does not say."""

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from ottla.model.identifiers import LeaderEpoch
 from ottla.replication.follower import next_fetch
 from ottla.replication.partition import Partition
 from ottla.rpc.fetch_session import PartitionKey
@@ -21,8 +22,8 @@ class Asked(NamedTuple):
     """The request for the partition; a response fits only this state."""
 
     offset: int
-    last_fetched_epoch: int
-    leader_epoch: int
+    last_fetched_epoch: LeaderEpoch
+    leader_epoch: LeaderEpoch
 
 
 class FetchPosition:

@@ -26,6 +26,7 @@ from ottla.broker.replication.replica_fetch_state import FetchPosition, key_of
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId, LeaderEpoch
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
@@ -47,7 +48,7 @@ _log = logging.getLogger(__name__)
 class ReplicaFetcher:
     """The loop that follows one broker, for as long as it has partitions to follow there."""
 
-    def __init__(self, leader_id: int, world: FetcherWorld) -> None:
+    def __init__(self, leader_id: BrokerId, world: FetcherWorld) -> None:
         self.leader_id = leader_id
         self._world = world
         self._positions: dict[PartitionKey, FetchPosition] = {}
@@ -308,7 +309,7 @@ class ReplicaFetcher:
         partition, found = position.partition, answer.diverging_epoch
         assert found is not None
         end_offset = partition.log.end_offset
-        if partition.truncate(EpochEnd(found.epoch, found.end_offset)):
+        if partition.truncate(EpochEnd(LeaderEpoch(found.epoch), found.end_offset)):
             _log.error(_LOST, partition.name)
         _log.info("%s: cut from %d to %d", partition.name, end_offset, partition.log.end_offset)
         self._session.put(position.key)

@@ -2,13 +2,16 @@
 
 import asyncio
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.replica_fetcher import ReplicaFetcher
 from ottla.replication.in_sync import NO_LEADER
 from ottla.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from ottla.model.identifiers import BrokerId
 
 
 class Hold(Enum):
@@ -44,9 +47,9 @@ class ReplicaFetchers:
 
     def __init__(self, world: FetcherWorld) -> None:
         self._world = world
-        self._running: dict[int, _Running] = {}
+        self._running: dict[BrokerId, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._leader_by_partition: dict[Partition, int] = {}
+        self._leader_by_partition: dict[Partition, BrokerId] = {}
         self._holds: WeakKeyDictionary[Partition, set[Hold]] = WeakKeyDictionary()
         self._is_started = False
 

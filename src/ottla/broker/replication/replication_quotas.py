@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from ottla.environment.clock import Clock
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.topic_config import NO_LIMIT
 from ottla.replication.partition import Partition
@@ -63,7 +64,7 @@ class Rate:
 class Throttle:
     """One quota, and the recently copied bytes. Without a limit it costs nothing."""
 
-    def __init__(self, broker_id: int, clock: Clock, rate: Rate) -> None:
+    def __init__(self, broker_id: BrokerId, clock: Clock, rate: Rate) -> None:
         self._broker_id = broker_id
         self._clock = clock
         self._rate = rate

@@ -35,7 +35,7 @@ from ottla.machines.controller.lost_replicas import is_counted_on
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.metadata.records import LOST_DIRECTORY
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs.log_dir import LogDir
@@ -59,7 +59,7 @@ class LostReplicas:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
         leave_isr: LeaveIsr,
@@ -282,7 +282,7 @@ class Replication:
         self._scrub_threads.join()
         self._high_watermarks.close()
 
-    def _endpoint_of(self, broker_id: int) -> Endpoint | None:
+    def _endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
         broker = self._image().brokers.get(broker_id)
         return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
 

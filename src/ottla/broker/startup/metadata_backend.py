@@ -34,6 +34,7 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
@@ -186,7 +187,11 @@ class Embedded:
     may_leave_cleanly = True
 
     def __init__(
-        self, node_id: int, store: MetadataStore, directory_ids: tuple[bytes, ...], clock: Clock
+        self,
+        node_id: BrokerId,
+        store: MetadataStore,
+        directory_ids: tuple[bytes, ...],
+        clock: Clock,
     ) -> None:
         self.store = store
         self.directory_ids = directory_ids

@@ -6,10 +6,11 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import UNASSIGNED_DIRECTORY, PartitionRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId, LeaderEpoch
 
 
 def partition_records(
-    image: ClusterImage, topic_id: bytes, first: int, placed: Sequence[Sequence[int]]
+    image: ClusterImage, topic_id: bytes, first: int, placed: Sequence[Sequence[BrokerId]]
 ) -> list[PartitionRecord]:
     """Return the records of new partitions, numbered from the first, on these brokers each."""
     return [
@@ -19,7 +20,7 @@ def partition_records(
 
 
 def _partition_record(
-    image: ClusterImage, topic_id: bytes, number: int, replicas: Sequence[int]
+    image: ClusterImage, topic_id: bytes, number: int, replicas: Sequence[BrokerId]
 ) -> PartitionRecord:
     in_sync = [broker_id for broker_id in replicas if image.brokers[broker_id].is_active]
     assert in_sync, f"partition {number} would have no leader"
@@ -29,20 +30,20 @@ def _partition_record(
         replicas=list(replicas),
         isr=in_sync,
         leader=in_sync[0],
-        leader_epoch=0,
+        leader_epoch=LeaderEpoch(0),
         partition_epoch=0,
         directories=[_directory(image, broker_id) for broker_id in replicas],
     )
 
 
-def _directory(image: ClusterImage, broker_id: int) -> bytes:
+def _directory(image: ClusterImage, broker_id: BrokerId) -> bytes:
     """Return the log dir that a broker will choose, if it has only one."""
     log_dirs = image.brokers[broker_id].log_dirs
     return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIRECTORY
 
 
 def check_assignment(
-    image: ClusterImage, number: int, replicas: Sequence[int], replication_factor: int
+    image: ClusterImage, number: int, replicas: Sequence[BrokerId], replication_factor: int
 ) -> None:
     """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless a partition can be kept like this."""
     if not replicas:

@@ -8,6 +8,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 
 EPOCH_TO_BE_GIVEN: Final = -1
 
@@ -24,7 +25,7 @@ def register_broker(image: ClusterImage, broker: BrokerImage) -> Decision[Metada
     return Decision((record,), record.broker_epoch)
 
 
-def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> None:
+def check_broker_epoch(image: ClusterImage, broker_id: BrokerId, broker_epoch: int) -> None:
     """Raise ApiError STALE_BROKER_EPOCH unless this is the broker that registered last."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.broker_epoch != broker_epoch:

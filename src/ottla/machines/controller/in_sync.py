@@ -18,6 +18,7 @@ from ottla.metadata.records import MetadataRecord, PartitionChangeRecord
 from ottla.metadata.replay import merged
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
@@ -37,7 +38,7 @@ def alter_partition(
 
     ApiError STALE_BROKER_EPOCH if the sender is an earlier incarnation of its broker.
     """
-    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    check_broker_epoch(image, BrokerId(request.broker_id), request.broker_epoch)
     leadership = Leadership(image, settings)
     records: list[MetadataRecord] = []
     topics = []
@@ -46,7 +47,7 @@ def alter_partition(
         for wanted in topic.partitions:
             try:
                 place = leadership.place(topic.topic_id, wanted.partition_index)
-                record = _decide(leadership, place, request.broker_id, wanted)
+                record = _decide(leadership, place, BrokerId(request.broker_id), wanted)
                 answers.append(_answer(place, record))
                 records += [record] if record is not None else []
             except ApiError as error:
@@ -62,14 +63,14 @@ def alter_partition(
 def _decide(
     leadership: Leadership,
     place: Place,
-    leader: int,
+    leader: BrokerId,
     wanted: AlterPartitionRequestPartition,
 ) -> PartitionChangeRecord | None:
     members = _members(wanted)
     _check_sender(place.partition, leader, wanted)
     _check_members(leadership, place.partition, leader, members, wanted)
     change = leadership.change(place)
-    change.isr = tuple(member.broker_id for member in members)
+    change.isr = tuple(BrokerId(member.broker_id) for member in members)
     change.recovery_state = wanted.leader_recovery_state
     return change.record()
 
@@ -82,7 +83,7 @@ def _members(wanted: AlterPartitionRequestPartition) -> Sequence[BrokerState]:
 
 
 def _check_sender(
-    partition: PartitionImage, leader: int, wanted: AlterPartitionRequestPartition
+    partition: PartitionImage, leader: BrokerId, wanted: AlterPartitionRequestPartition
 ) -> None:
     """Raise ApiError unless the sender leads, and knows the partition as it is."""
     ahead = (wanted.leader_epoch, wanted.partition_epoch)
@@ -101,7 +102,7 @@ def _check_sender(
 def _check_members(
     leadership: Leadership,
     partition: PartitionImage,
-    leader: int,
+    leader: BrokerId,
     members: Sequence[BrokerState],
     wanted: AlterPartitionRequestPartition,
 ) -> None:
@@ -116,13 +117,14 @@ def _check_members(
     if wanted.leader_recovery_state == RECOVERING and partition.leader_recovery_state == RECOVERED:
         raise ApiError(ErrorCode.INVALID_REQUEST, "the leader has recovered already")
     for member in members:
-        broker = leadership.image.brokers.get(member.broker_id)
+        broker_id = BrokerId(member.broker_id)
+        broker = leadership.image.brokers.get(broker_id)
         is_same_life = broker is not None and member.broker_epoch in {
             EPOCH_UNKNOWN,
             broker.broker_epoch,
         }
-        if not is_same_life or not leadership.can_lead(member.broker_id):
-            raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {member.broker_id}")
+        if not is_same_life or not leadership.can_lead(broker_id):
+            raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id}")
 
 
 def _answer(place: Place, record: PartitionChangeRecord | None) -> AlterPartitionResponsePartition:

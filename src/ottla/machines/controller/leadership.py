@@ -18,6 +18,7 @@ from ottla.metadata.records import (
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -46,7 +47,7 @@ class Leadership:
     leaving: frozenset[int] = frozenset()
     _config_by_topic: dict[str, TopicConfig] = field(default_factory=dict, init=False)
 
-    def can_lead(self, broker_id: int) -> bool:
+    def can_lead(self, broker_id: BrokerId) -> bool:
         """Return whether a broker serves, or will once this decision is made."""
         if broker_id in self.leaving:
             return False
@@ -92,7 +93,9 @@ class Leadership:
                 if wanted(partition):
                     yield Place(topic, number, partition)
 
-    def leave(self, broker_id: int, *, has_lost_tail: bool = False) -> list[PartitionChangeRecord]:
+    def leave(
+        self, broker_id: BrokerId, *, has_lost_tail: bool = False
+    ) -> list[PartitionChangeRecord]:
         """Remove a broker from every ISR, and elect other leaders where it led.
 
         A broker that has lost its unsynced tail also loses its eligibility to lead.
@@ -113,14 +116,14 @@ class Leadership:
         ]
 
     def without(
-        self, place: Place, broker_id: int, has_lost_tail: frozenset[int] = frozenset()
+        self, place: Place, broker_id: BrokerId, has_lost_tail: frozenset[int] = frozenset()
     ) -> PartitionChangeRecord | None:
         """Remove a broker from the ISR of one partition."""
         change = self.change(place, has_lost_tail=has_lost_tail)
         change.isr = tuple(one for one in change.isr if one != broker_id)
         return change.record()
 
-    def come(self, broker_id: int) -> list[PartitionChangeRecord]:
+    def come(self, broker_id: BrokerId) -> list[PartitionChangeRecord]:
         """Let a broker lead partitions without a leader, if it is eligible."""
 
         def concerns(partition: PartitionImage) -> bool:
@@ -161,7 +164,7 @@ class Leadership:
             config = self._config_by_topic[topic] = topic_config(self.image, topic, defaults)
         return config
 
-    def _directory_of(self, broker_id: int) -> bytes:
+    def _directory_of(self, broker_id: BrokerId) -> bytes:
         broker = self.image.brokers.get(broker_id)
         log_dirs = broker.log_dirs if broker is not None else ()
         return log_dirs[0] if len(log_dirs) == 1 else UNASSIGNED_DIRECTORY

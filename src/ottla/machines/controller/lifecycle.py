@@ -11,13 +11,14 @@ from ottla.metadata.records import (
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 
 FENCED = 1
 UNFENCED = -1
 
 
 def forget_tail(
-    image: ClusterImage, settings: ControllerSettings, broker_id: int
+    image: ClusterImage, settings: ControllerSettings, broker_id: BrokerId
 ) -> Decision[MetadataRecord, None]:
     """Revoke the eligibility of a broker that has lost its unsynced tail."""
     leadership = Leadership(image, settings, leaving=frozenset([broker_id]))
@@ -27,7 +28,7 @@ def forget_tail(
 def fence_broker(
     image: ClusterImage,
     settings: ControllerSettings,
-    broker_id: int,
+    broker_id: BrokerId,
     gone: frozenset[int] = frozenset(),
 ) -> Decision[MetadataRecord, None]:
     """Fence a broker; no records if it is fenced already.
@@ -45,7 +46,7 @@ def fence_broker(
 
 
 def unfence_broker(
-    image: ClusterImage, settings: ControllerSettings, broker_id: int
+    image: ClusterImage, settings: ControllerSettings, broker_id: BrokerId
 ) -> Decision[MetadataRecord, None]:
     """Put a broker into service: it may lead, and come into sync."""
     broker = _registered(image, broker_id)
@@ -59,7 +60,7 @@ def unfence_broker(
 
 
 def shut_down_broker(
-    image: ClusterImage, settings: ControllerSettings, broker_id: int
+    image: ClusterImage, settings: ControllerSettings, broker_id: BrokerId
 ) -> Decision[MetadataRecord, int]:
     """Move the leaderships of a broker that is about to stop.
 
@@ -84,7 +85,7 @@ def shut_down_broker(
 
 
 def unregister_broker(
-    image: ClusterImage, settings: ControllerSettings, broker_id: int
+    image: ClusterImage, settings: ControllerSettings, broker_id: BrokerId
 ) -> Decision[MetadataRecord, None]:
     """Remove a broker for good; it has to be out of service, or goes out of it now."""
     broker = _registered(image, broker_id)
@@ -93,7 +94,7 @@ def unregister_broker(
     return Decision((*leadership.leave(broker_id), gone), None)
 
 
-def _registered(image: ClusterImage, broker_id: int) -> BrokerImage:
+def _registered(image: ClusterImage, broker_id: BrokerId) -> BrokerImage:
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker {broker_id} is registered")

@@ -33,6 +33,7 @@ from ottla.metadata.records import (
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -49,7 +50,7 @@ def lose_replicas(
 
     ApiError STALE_BROKER_EPOCH if the sender is an earlier incarnation of its broker.
     """
-    broker_id = request.broker_id
+    broker_id = BrokerId(request.broker_id)
     check_broker_epoch(image, broker_id, request.broker_epoch)
     leadership = Leadership(image, settings, leaving=frozenset([broker_id]))
     records: list[MetadataRecord] = []
@@ -90,20 +91,22 @@ def lose_replicas(
     return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))
 
 
-def is_counted_on(partition: PartitionImage, broker_id: int) -> bool:
+def is_counted_on(partition: PartitionImage, broker_id: BrokerId) -> bool:
     """Return whether a broker's replica matters: it leads, or may be elected."""
     is_complete = broker_id in {*partition.isr, *partition.eligible_leader_replicas}
     is_needed = partition.leader == broker_id or not _is_last(partition, broker_id)
     return is_complete and is_needed and len(partition.replicas) > 1
 
 
-def can_leave(partition: PartitionImage, broker_id: int, min_isr: int) -> bool:
+def can_leave(partition: PartitionImage, broker_id: BrokerId, min_isr: int) -> bool:
     """Return whether a broker is in the ISR of a partition, which stays large enough without it."""
     needed = max(min(min_isr, len(partition.replicas)), 1)
     return broker_id in partition.isr and len(partition.isr) > needed
 
 
-def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChangeRecord | None:
+def _lose(
+    leadership: Leadership, place: Place, broker_id: BrokerId
+) -> PartitionChangeRecord | None:
     if not is_counted_on(place.partition, broker_id):
         return None
     record = leadership.without(place, broker_id, frozenset([broker_id]))
@@ -112,7 +115,7 @@ def _lose(leadership: Leadership, place: Place, broker_id: int) -> PartitionChan
 
 
 def _leave_full(
-    leadership: Leadership, place: Place, broker_id: int
+    leadership: Leadership, place: Place, broker_id: BrokerId
 ) -> PartitionChangeRecord | None:
     change = leadership.change(place, Election.ONLINE)
     if not can_leave(place.partition, broker_id, change.min_isr):
@@ -122,7 +125,7 @@ def _leave_full(
 
 
 def _leave_damaged(
-    leadership: Leadership, place: Place, broker_id: int
+    leadership: Leadership, place: Place, broker_id: BrokerId
 ) -> PartitionChangeRecord | None:
     staying = tuple(one for one in place.partition.isr if one != broker_id)
     if broker_id not in place.partition.isr or not any(map(leadership.can_lead, staying)):
@@ -139,6 +142,6 @@ _RULE_BY_DIRECTORY: Final = {
 }
 
 
-def _is_last(partition: PartitionImage, broker_id: int) -> bool:
+def _is_last(partition: PartitionImage, broker_id: BrokerId) -> bool:
     """Return whether a broker is the only one with all of a partition."""
     return {*partition.isr, *partition.eligible_leader_replicas} <= {broker_id}

@@ -23,6 +23,7 @@ from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.metadata.replay import replay
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -124,7 +125,7 @@ class Controller:
         return decide_changes(self.image, self.settings, resources, validate_only=validate_only)
 
     def allocate_producer_ids(
-        self, broker_id: int, broker_epoch: int
+        self, broker_id: BrokerId, broker_epoch: int
     ) -> Decision[MetadataRecord, ProducerIdBlock]:
         """Give a broker the next block of producer ids; ApiError STALE_BROKER_EPOCH."""
         return allocate_producer_ids(self.image, broker_id, broker_epoch)
@@ -135,12 +136,12 @@ class Controller:
 
     # -- brokers and the partitions they keep ---------------------------------------------------
 
-    def forget_tail(self, broker_id: int) -> Decision[MetadataRecord, None]:
+    def forget_tail(self, broker_id: BrokerId) -> Decision[MetadataRecord, None]:
         """Revoke the eligibility of a broker that has lost its unsynced tail."""
         return forget_tail(self.image, self.settings, broker_id)
 
     def fence_broker(
-        self, broker_id: int, gone: frozenset[int] = frozenset()
+        self, broker_id: BrokerId, gone: frozenset[int] = frozenset()
     ) -> Decision[MetadataRecord, None]:
         """Take a broker out of service, and let none of those lead that are gone, too.
 
@@ -148,15 +149,15 @@ class Controller:
         """
         return fence_broker(self.image, self.settings, broker_id, gone)
 
-    def unfence_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
+    def unfence_broker(self, broker_id: BrokerId) -> Decision[MetadataRecord, None]:
         """Put a broker into service; ApiError BROKER_ID_NOT_REGISTERED."""
         return unfence_broker(self.image, self.settings, broker_id)
 
-    def shut_down_broker(self, broker_id: int) -> Decision[MetadataRecord, int]:
+    def shut_down_broker(self, broker_id: BrokerId) -> Decision[MetadataRecord, int]:
         """Move leadership away from a broker; return how many partitions it has to keep."""
         return shut_down_broker(self.image, self.settings, broker_id)
 
-    def unregister_broker(self, broker_id: int) -> Decision[MetadataRecord, None]:
+    def unregister_broker(self, broker_id: BrokerId) -> Decision[MetadataRecord, None]:
         """Remove a broker for good; ApiError BROKER_ID_NOT_REGISTERED."""
         return unregister_broker(self.image, self.settings, broker_id)
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionChangeRecord
+from ottla.model.identifiers import BrokerId
 
 RECOVERED: Final = 0
 RECOVERING: Final = 1
@@ -42,17 +43,17 @@ class PartitionChange:
     topic_id: bytes
     number: int
     partition: PartitionImage
-    can_lead: Callable[[int], bool]
+    can_lead: Callable[[BrokerId], bool]
     """Whether a broker is live, and may lead."""
     min_isr: int
     election: Election = Election.ONLINE
     has_lost_tail: frozenset[int] = frozenset()
     """Brokers that have lost their unsynced tail. The only replica stays eligible."""
-    directory_of: Callable[[int], bytes] = field(default=lambda _: UNASSIGNED_DIRECTORY)
-    replicas: tuple[int, ...] = field(init=False)
-    isr: tuple[int, ...] = field(init=False)
-    adding: tuple[int, ...] = field(init=False)
-    removing: tuple[int, ...] = field(init=False)
+    directory_of: Callable[[BrokerId], bytes] = field(default=lambda _: UNASSIGNED_DIRECTORY)
+    replicas: tuple[BrokerId, ...] = field(init=False)
+    isr: tuple[BrokerId, ...] = field(init=False)
+    adding: tuple[BrokerId, ...] = field(init=False)
+    removing: tuple[BrokerId, ...] = field(init=False)
     recovery_state: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ class PartitionChange:
             self.replicas, self.isr = staying, in_sync
             self.adding = self.removing = ()
 
-    def _out_of_sync_candidates(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _out_of_sync_candidates(self) -> tuple[tuple[BrokerId, ...], tuple[BrokerId, ...]]:
         """Return the eligible replicas out of sync, and the replicas that lost eligibility."""
         partition = self.partition
         if len(self.isr) >= min(self.min_isr, len(self.replicas)):
@@ -101,19 +102,19 @@ class PartitionChange:
         known = _ordered([*partition.last_known_elr, *candidates], self.replicas)
         return eligible, _without(known, [*self.isr, *eligible])
 
-    def _elect(self, eligible: tuple[int, ...]) -> int:
+    def _elect(self, eligible: tuple[BrokerId, ...]) -> BrokerId:
         trusted = [one for one in (self.isr or eligible) if self.can_lead(one)]
         if self.election is Election.PREFERRED and self.replicas[0] in trusted:
             return self.replicas[0]
         if self.partition.leader in trusted:
             return self.partition.leader
-        candidates: Iterable[int] = trusted
+        candidates: Iterable[BrokerId] = trusted
         if not trusted and self.election is Election.UNCLEAN:
             candidates = filter(self.can_lead, self.replicas)
         return next(iter(_ordered(candidates, self.replicas)), NO_LEADER)
 
     def _record(
-        self, leader: int, eligible: tuple[int, ...], last_known: tuple[int, ...]
+        self, leader: BrokerId, eligible: tuple[BrokerId, ...], last_known: tuple[BrokerId, ...]
     ) -> PartitionChangeRecord | None:
         partition = self.partition
         record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.number)
@@ -138,16 +139,18 @@ class PartitionChange:
         return [known.get(one) or self.directory_of(one) for one in self.replicas]
 
 
-def _ordered(some: Iterable[int], order: tuple[int, ...]) -> tuple[int, ...]:
+def _ordered(some: Iterable[BrokerId], order: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
     """Return the items that are in the order, in that order."""
     wanted = set(some)
     return tuple(one for one in order if one in wanted)
 
 
-def _without(some: tuple[int, ...], gone: Iterable[int]) -> tuple[int, ...]:
+def _without(some: tuple[BrokerId, ...], gone: Iterable[BrokerId]) -> tuple[BrokerId, ...]:
     unwanted = set(gone)
     return tuple(one for one in some if one not in unwanted)
 
 
-def _if_changed(wanted: tuple[int, ...], present: tuple[int, ...]) -> list[int] | None:
+def _if_changed(
+    wanted: tuple[BrokerId, ...], present: tuple[BrokerId, ...]
+) -> list[BrokerId] | None:
     return None if wanted == present else list(wanted)

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 from ottla.metadata.image import BrokerImage
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 
 
 def place(
     brokers: Iterable[BrokerImage], partition_count: int, replication_factor: int, start: int
-) -> list[tuple[int, ...]]:
+) -> list[tuple[BrokerId, ...]]:
     """Return the brokers of each partition, for new partitions of one topic.
 
     `start` is any number that is not negative, drawn at random. ApiError
@@ -29,7 +30,7 @@ def place(
     ring = _ring(brokers)
     leaders = [position for position, broker in enumerate(ring) if broker.is_active]
     _check_factor(replication_factor, len(ring), len(leaders))
-    replicas_by_turn: dict[tuple[int, int], tuple[int, ...]] = {}
+    replicas_by_turn: dict[tuple[int, int], tuple[BrokerId, ...]] = {}
     placed = []
     for turn in range(start, start + partition_count):
         key = leaders[turn % len(leaders)], (turn - start) // len(leaders) % max(len(ring) - 1, 1)
@@ -60,7 +61,7 @@ def _check_factor(replication_factor: int, broker_count: int, active_count: int)
 
 def _replicas(
     ring: Sequence[BrokerImage], leads: int, shift: int, replication_factor: int
-) -> tuple[int, ...]:
+) -> tuple[BrokerId, ...]:
     """Choose the brokers of a partition: the broker at a position of the ring, then later ones."""
     leader = ring[leads]
     others = [*ring[leads + 1 :], *ring[:leads]]

@@ -8,6 +8,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord, ProducerIdsRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId, ProducerId
 
 PRODUCER_IDS_PER_BLOCK: Final = 1000
 PRODUCER_ID_MAX: Final = 2**63 - 1
@@ -22,7 +23,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 def allocate_producer_ids(
-    image: ClusterImage, broker_id: int, broker_epoch: int
+    image: ClusterImage, broker_id: BrokerId, broker_epoch: int
 ) -> Decision[MetadataRecord, ProducerIdBlock]:
     """Decide on the next block for a broker, which names the epoch that it registered with."""
     check_broker_epoch(image, broker_id, broker_epoch)
@@ -30,6 +31,6 @@ def allocate_producer_ids(
     if block.end > PRODUCER_ID_MAX:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given away")
     record = ProducerIdsRecord(
-        broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=block.end
+        broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=ProducerId(block.end)
     )
     return Decision((record,), block)

@@ -15,6 +15,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -101,14 +102,15 @@ def _decide(
     if wanted.replicas is None:
         _take_back(change)
         return
-    _check_target(image, wanted.replicas)
+    target = tuple(map(BrokerId, wanted.replicas))
+    _check_target(image, target)
     staying = set(change.replicas) - set(change.adding)
-    if not may_resize and len(wanted.replicas) != len(staying):
+    if not may_resize and len(target) != len(staying):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{len(wanted.replicas)} replicas, and there are {len(staying)}",
+            f"{len(target)} replicas, and there are {len(staying)}",
         )
-    present, target = change.replicas, tuple(wanted.replicas)
+    present = change.replicas
     change.adding = tuple(one for one in target if one not in present)
     change.removing = tuple(one for one in present if one not in target)
     change.replicas = (*target, *change.removing)
@@ -127,7 +129,7 @@ def _take_back(change: PartitionChange) -> None:
     change.isr, change.adding, change.removing = in_sync, (), ()
 
 
-def _check_target(image: ClusterImage, replicas: Sequence[int]) -> None:
+def _check_target(image: ClusterImage, replicas: Sequence[BrokerId]) -> None:
     if not replicas:
         raise invalid_assignment("a partition needs a replica")
     if len(set(replicas)) != len(replicas):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Self
 
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
 from ottla.model.settings.topic_config import TopicConfig
 
@@ -11,7 +12,7 @@ from ottla.model.settings.topic_config import TopicConfig
 class ControllerSettings:
     """The static settings that decisions go by; the names are Kafka's."""
 
-    broker_id: int
+    broker_id: BrokerId
     """The controller's own broker: its dynamic settings take precedence."""
     num_partitions: int = DEFAULT_CONFIG.num_partitions
     default_replication_factor: int = DEFAULT_CONFIG.default_replication_factor

@@ -28,7 +28,7 @@ from ottla.metadata.records import (
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID
+from ottla.model.identifiers import ZERO_UUID, BrokerId
 from ottla.model.settings.settings import shown
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC, check_topic_name, folded
@@ -136,7 +136,7 @@ class _Creation:
 
     # -- partitions -----------------------------------------------------------------------------
 
-    def _placed(self, topic: CreatableTopic) -> Sequence[Sequence[int]]:
+    def _placed(self, topic: CreatableTopic) -> Sequence[Sequence[BrokerId]]:
         """Return the brokers of each partition."""
         if topic.assignments:
             if (topic.num_partitions, topic.replication_factor) != (USE_DEFAULT, USE_DEFAULT):
@@ -160,8 +160,10 @@ class _Creation:
     def _check_room(self, count: int) -> None:
         check_partition_room(self._image, self._partition_count + count)
 
-    def _assigned(self, assignments: list[CreatableReplicaAssignment]) -> list[list[int]]:
-        brokers_by_number = {one.partition_index: one.broker_ids for one in assignments}
+    def _assigned(self, assignments: list[CreatableReplicaAssignment]) -> list[list[BrokerId]]:
+        brokers_by_number = {
+            one.partition_index: list(map(BrokerId, one.broker_ids)) for one in assignments
+        }
         if brokers_by_number.keys() != set(range(len(assignments))):
             raise invalid_assignment("the partitions must be 0, 1, 2 and so on, each of them once")
         factor = len(brokers_by_number[0])
@@ -308,7 +310,7 @@ def _placed_in_growth(
     wanted: CreatePartitionsTopic,
     start: int,
     taken_count: int,
-) -> Sequence[Sequence[int]]:
+) -> Sequence[Sequence[BrokerId]]:
     """Return the brokers of each new partition."""
     present = len(topic.partitions)
     added = wanted.count - present
@@ -325,7 +327,7 @@ def _placed_in_growth(
         raise invalid_assignment(
             f"{added} partitions are to be added, and {len(wanted.assignments)} assigned"
         )
-    placed = [one.broker_ids for one in wanted.assignments]
+    placed = [list(map(BrokerId, one.broker_ids)) for one in wanted.assignments]
     for number, replicas in enumerate(placed, present):
         check_assignment(image, number, replicas, factor)
     return placed

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from ottla.model.identifiers import ZERO_UUID
+from ottla.model.identifiers import ZERO_UUID, LeaderEpoch
 from ottla.wire.coordinator_records.classic_group import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -32,7 +32,7 @@ class CommittedOffset(NamedTuple):
     """How far a group has come in a partition."""
 
     offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NEVER
@@ -42,10 +42,12 @@ class CommittedOffset(NamedTuple):
 def committed_offset(value: OffsetCommitValue | LegacyOffsetCommitValue) -> CommittedOffset:
     """Read a committed offset from its record, of any age."""
     if isinstance(value, LegacyOffsetCommitValue):
-        return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp)
+        return CommittedOffset(
+            value.offset, LeaderEpoch(-1), value.metadata, value.commit_timestamp
+        )
     return CommittedOffset(
         offset=value.offset,
-        leader_epoch=value.leader_epoch,
+        leader_epoch=LeaderEpoch(value.leader_epoch),
         metadata=value.metadata,
         commit_timestamp_ms=value.commit_timestamp,
         expire_timestamp_ms=value.expire_timestamp,

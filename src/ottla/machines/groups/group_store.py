@@ -13,6 +13,7 @@ from ottla.machines.groups.pending_offsets import PendingOffsets, Place
 from ottla.machines.groups.soft_state import Due, Liveness, Phase
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.wire.coordinator_records.classic_group import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -167,7 +168,7 @@ class Roster:
             self._close(group)
 
     def replay(
-        self, key: Message, value: Message | None, producer_id: int = NO_PRODUCER_ID
+        self, key: Message, value: Message | None, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> None:
         """Apply one record of the log. Kinds that are not of classic groups are passed over.
 
@@ -184,7 +185,7 @@ class Roster:
                 place = Place(key.group, key.topic, key.partition)
                 self._put_offset(place, committed_offset(value), producer_id)
 
-    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+    def end_transaction(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """Apply the marker that ends a producer's transaction."""
         for place, committed in self.pending.end(producer_id, is_commit=is_commit):
             if committed is not None:
@@ -208,7 +209,9 @@ class Roster:
                 self._take_in(ClassicGroup(group_id))
         self._liveness.notify(group_id)
 
-    def _put_offset(self, place: Place, committed: CommittedOffset, producer_id: int) -> None:
+    def _put_offset(
+        self, place: Place, committed: CommittedOffset, producer_id: ProducerId
+    ) -> None:
         if place.group_id not in self._groups:
             self._take_in(ClassicGroup(place.group_id))
         if producer_id != NO_PRODUCER_ID:

@@ -34,6 +34,7 @@ from ottla.machines.groups.transactional_offsets import TransactionalOffsets
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -68,7 +69,7 @@ class GroupMachine:
         self._retention = Retention(settings, self._roster, self._liveness)
 
     def replay(
-        self, key: Message, value: Message | None, producer_id: int = NO_PRODUCER_ID
+        self, key: Message, value: Message | None, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> None:
         """Apply one record, from the log or from a decision; None is a tombstone.
 
@@ -77,7 +78,7 @@ class GroupMachine:
         """
         self._roster.replay(key, value, producer_id)
 
-    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+    def end_transaction(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """Apply the marker that ends the transaction of a producer, if it has one here."""
         self._roster.end_transaction(producer_id, is_commit=is_commit)
 

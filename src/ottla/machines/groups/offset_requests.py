@@ -25,7 +25,7 @@ from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID
+from ottla.model.identifiers import ZERO_UUID, LeaderEpoch
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -49,7 +49,7 @@ from ottla.wire.messages.offset_fetch import (
 )
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 9
-NO_OFFSET: Final = CommittedOffset(-1, -1, "", -1)
+NO_OFFSET: Final = CommittedOffset(-1, LeaderEpoch(-1), "", -1)
 _TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 
 
@@ -212,7 +212,7 @@ def _committed(
 ) -> CommittedOffset:
     plain = CommittedOffset(
         offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
+        leader_epoch=LeaderEpoch(partition.committed_leader_epoch),
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=now.wall_ms,
         topic_id=topic_id,
@@ -222,7 +222,7 @@ def _committed(
     # Clients that can set a retention time know neither leader epochs nor topic ids.
     expire_timestamp_ms = min(now.wall_ms + request.retention_time_ms, _TIMESTAMP_MS_MAX)
     return plain._replace(
-        expire_timestamp_ms=expire_timestamp_ms, leader_epoch=-1, topic_id=ZERO_UUID
+        expire_timestamp_ms=expire_timestamp_ms, leader_epoch=LeaderEpoch(-1), topic_id=ZERO_UUID
     )
 
 

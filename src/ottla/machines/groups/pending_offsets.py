@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ottla.machines.groups.group_memory import PENDING_OFFSET_BYTES, Usage, text_bytes
 from ottla.machines.groups.group_records import CommittedOffset
+from ottla.model.identifiers import ProducerId
 
 
 class Place(NamedTuple):
@@ -31,9 +32,9 @@ class PendingOffsets:
     """Offsets by producer, and the producers that have some for a place."""
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[Place, _Pending]] = {}
+        self._by_producer: dict[ProducerId, dict[Place, _Pending]] = {}
         # Dicts in place of sets, for their order.
-        self._producers_by_place: dict[Place, dict[int, None]] = {}
+        self._producers_by_place: dict[Place, dict[ProducerId, None]] = {}
         self._count_by_group: Counter[str] = Counter()
         self._next_number = 0
         self.usage = Usage()
@@ -58,7 +59,7 @@ class PendingOffsets:
                 for producer_id in producers:
                     yield place, self._by_producer[producer_id][place].committed
 
-    def put(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
+    def put(self, producer_id: ProducerId, place: Place, committed: CommittedOffset) -> None:
         """Remember an offset until the producer's transaction ends."""
         by_place = self._by_producer.setdefault(producer_id, {})
         if place not in by_place:
@@ -88,7 +89,7 @@ class PendingOffsets:
                 del self._by_producer[producer_id]
 
     def end(
-        self, producer_id: int, *, is_commit: bool
+        self, producer_id: ProducerId, *, is_commit: bool
     ) -> list[tuple[Place, CommittedOffset | None]]:
         """End a producer's transaction: return its keys, with the offsets that count now."""
         ended = self._by_producer.pop(producer_id, {})

@@ -14,7 +14,7 @@ from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID
+from ottla.model.identifiers import ZERO_UUID, LeaderEpoch
 from ottla.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -97,7 +97,7 @@ def _committed(
 ) -> CommittedOffset:
     return CommittedOffset(
         offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
+        leader_epoch=LeaderEpoch(partition.committed_leader_epoch),
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=now.wall_ms,
         topic_id=topic_id,

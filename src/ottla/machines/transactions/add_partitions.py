@@ -17,7 +17,7 @@ from ottla.machines.transactions.transaction import PREPARED, State, Transaction
 from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -58,7 +58,7 @@ class Enlisting:
         records, codes = self._enlist(
             Enlistment(
                 wanted.transactional_id,
-                Producer(wanted.producer_id, wanted.producer_epoch),
+                Producer(ProducerId(wanted.producer_id), wanted.producer_epoch),
                 partitions,
                 is_adding=not wanted.verify_only,
             ),
@@ -95,7 +95,7 @@ class Enlisting:
         now: Moment,
     ) -> Decision[TransactionRecord, AddOffsetsToTxnResponse]:
         """Decide about AddOffsetsToTxn, for the partition that keeps the group's offsets."""
-        asker = Producer(request.producer_id, request.producer_epoch)
+        asker = Producer(ProducerId(request.producer_id), request.producer_epoch)
         try:
             found = self._checked(request.transactional_id, asker)
             records = self._added(found, [partition], self._roster.version_of(is_able=False), now)

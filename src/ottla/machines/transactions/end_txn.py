@@ -41,7 +41,7 @@ from ottla.machines.transactions.transaction import (
 from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 EPOCH_BUMP_SINCE = 5
@@ -96,7 +96,7 @@ class Ending:
     def _end(
         self, request: EndTxnRequest, version: int, fresh_id: int | None, now: Moment
     ) -> tuple[Records, Producer]:
-        asker = Producer(request.producer_id, request.producer_epoch)
+        asker = Producer(ProducerId(request.producer_id), request.producer_epoch)
         found = self._roster.asked_for(request.transactional_id, asker)
         if version < EPOCH_BUMP_VERSION:
             is_answered = _is_answered_at_first(found, asker, is_commit=request.committed)

@@ -38,6 +38,7 @@ from ottla.machines.transactions.transaction import (
 from ottla.machines.transactions.transaction_store import Roster
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 InitDecision: TypeAlias = Decision[TransactionRecord, InitProducerIdResponse | NeedsProducerId]
@@ -175,7 +176,7 @@ class Initiating:
 def _expected(request: InitProducerIdRequest) -> Producer | None:
     if request.producer_id == NO_ID:
         return None
-    return Producer(request.producer_id, request.producer_epoch)
+    return Producer(ProducerId(request.producer_id), request.producer_epoch)
 
 
 def _refusal(code: ErrorCode) -> InitProducerIdResponse:

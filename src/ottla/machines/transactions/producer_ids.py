@@ -6,7 +6,9 @@ the current producer; after it comes a new producer id with epoch 0.
 
 from typing import Final, NamedTuple
 
-NO_ID: Final = -1
+from ottla.model.identifiers import ProducerId
+
+NO_ID: Final = ProducerId(-1)
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = (1 << 15) - 1
 LAST_EPOCH_GIVEN: Final = EPOCH_MAX - 1
@@ -15,7 +17,7 @@ LAST_EPOCH_GIVEN: Final = EPOCH_MAX - 1
 class Producer(NamedTuple):
     """A producer id and its epoch."""
 
-    producer_id: int
+    producer_id: ProducerId
     epoch: int
 
     @property
@@ -50,4 +52,4 @@ def first_of(fresh_id: int | None) -> Producer:
     """Return the first producer of an id; raise ProducerIdNeeded if there is none."""
     if fresh_id is None:
         raise ProducerIdNeeded
-    return Producer(fresh_id, 0)
+    return Producer(ProducerId(fresh_id), 0)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ottla.machines.transactions.producer_ids import NO_EPOCH, NO_ID, NO_PRODUCER, Producer
 from ottla.machines.transactions.transaction import FORMAT_LEVEL, State, Transaction
-from ottla.model.identifiers import TopicPartition, numbers_by_topic
+from ottla.model.identifiers import ProducerId, TopicPartition, numbers_by_topic
 from ottla.wire.coordinator_records.transaction_state import (
     PartitionsSchema,
     TransactionLogKey,
@@ -88,12 +88,14 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
     has_next = value.next_producer_id != NO_ID
     return Transaction(
         transactional_id=transactional_id,
-        producer=Producer(value.producer_id, value.producer_epoch),
+        producer=Producer(ProducerId(value.producer_id), value.producer_epoch),
         timeout_ms=value.transaction_timeout_ms,
         update_ms=value.transaction_last_update_timestamp_ms,
         state=_STATES[value.transaction_status],
-        previous_producer_id=value.previous_producer_id,
-        next_producer=Producer(value.next_producer_id, next_epoch) if has_next else NO_PRODUCER,
+        previous_producer_id=ProducerId(value.previous_producer_id),
+        next_producer=Producer(ProducerId(value.next_producer_id), next_epoch)
+        if has_next
+        else NO_PRODUCER,
         partitions=tuple(
             sorted(
                 TopicPartition(topic.topic, partition)

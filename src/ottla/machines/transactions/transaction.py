@@ -26,7 +26,7 @@ from ottla.machines.transactions.producer_ids import (
     NO_PRODUCER,
     Producer,
 )
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 
 EPOCH_BUMP_VERSION: Final = 2
 """The version of transactions in which every end brings a new epoch."""
@@ -81,7 +81,7 @@ class Transaction(NamedTuple):
     timeout_ms: int
     update_ms: int
     state: State = State.EMPTY
-    previous_producer_id: int = NO_ID
+    previous_producer_id: ProducerId = NO_ID
     """The id of the holder's predecessor, which may repeat its request if the response was lost.
     None if a new producer has come without naming its predecessor."""
     next_producer: Producer = NO_PRODUCER

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ottla.model.identifiers import BrokerId
 from ottla.model.settings.listeners import (
     ADVERTISED_LISTENERS,
     DEFAULT_ADMIN_LISTENER,
@@ -86,8 +87,8 @@ _FOLDERS = Kind(SettingType.LIST, "a list of different folders", _folders)
 class BrokerSettings:
     """The fields of BrokerConfig. None means that the setting follows another one."""
 
-    node_id: int = at_start(
-        1,
+    node_id: BrokerId = at_start(
+        BrokerId(1),
         integer(0),
         "The id of this broker, unique in its cluster.",
         section="Identity",

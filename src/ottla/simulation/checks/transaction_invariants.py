@@ -24,7 +24,7 @@ from ottla.machines.transactions.transaction import (
     State,
     Transaction,
 )
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.replication.partition import Partition
 from ottla.simulation.checks.replica_invariants import InvariantError
@@ -155,7 +155,7 @@ class TransactionRules:
     ) -> None:
         for producer_id in sorted({one.producer_id for one in new if one.producer_id >= 0}):
             told = replica.producers.told[producer_id]
-            entry = partition.log.producers.producer(producer_id)
+            entry = partition.log.producers.producer(ProducerId(producer_id))
             found = entry and (
                 entry.producer_epoch,
                 entry.last_sequence,

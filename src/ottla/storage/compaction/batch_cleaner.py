@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.storage.compaction.offset_map import OffsetMap, shift_timestamps
 from ottla.storage.indexes.aborted_index import ENTRY, ENTRY_BYTES, VERSION, AbortedTransaction
 from ottla.storage.indexes.sparse_index import CorruptIndexError
@@ -61,8 +62,8 @@ class TransactionTracker:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-        self._aborted: dict[int, AbortedTransaction] = {}
-        self._with_batches: set[int] = set()
+        self._aborted: dict[ProducerId, AbortedTransaction] = {}
+        self._with_batches: set[ProducerId] = set()
 
     def see_batch(self, batch: RecordBatch) -> bool:
         """Return whether a batch of records belongs to an aborted transaction."""
@@ -150,7 +151,7 @@ class BatchCleaner:
         self,
         offset_map: OffsetMap,
         end_offset: int,
-        last_by_producer: Mapping[int, ProducerEntry],
+        last_by_producer: Mapping[ProducerId, ProducerEntry],
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:

@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from itertools import count
 
 from ottla.environment.disk import Disk
-from ottla.model.identifiers import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
+from ottla.model.identifiers import (
+    ZERO_UUID,
+    BrokerId,
+    TopicPartition,
+    uuid_from_text,
+    uuid_to_text,
+)
 from ottla.model.settings.properties import PropertiesError, escaped_property, read_properties
 
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
@@ -280,7 +286,7 @@ class MetaProperties:
     """
 
     cluster_id: str | None
-    node_id: int | None
+    node_id: BrokerId | None
     directory_id: bytes | None = None
 
 
@@ -328,11 +334,11 @@ def _number(word: str, most: int) -> int | None:
     return int(word)
 
 
-def _node_id(path: str, text: str) -> int:
+def _node_id(path: str, text: str) -> BrokerId:
     number = _number(text, INT32_MAX)
     if number is None:
         raise CorruptCheckpointError(path, f"{_shown(text)} is not the id of a node")
-    return number
+    return BrokerId(number)
 
 
 def _uuid(path: str, text: str) -> bytes:

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.environment.disk import Buffer, Disk
+from ottla.model.identifiers import ProducerId
 from ottla.storage.files.open_files import Mappings
 from ottla.storage.indexes.sparse_index import CorruptIndexError, count_at_most
 
@@ -30,7 +31,7 @@ class AbortedTransaction(NamedTuple):
     its end.
     """
 
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
     last_offset: int
     last_stable_offset: int

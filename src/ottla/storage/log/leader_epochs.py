@@ -7,9 +7,10 @@ increase strictly; an epoch ends where the next one begins, the last one at the 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import LeaderEpoch
 from ottla.storage.files.checkpoints import (
     INT32_MAX,
     INT64_MAX,
@@ -19,7 +20,7 @@ from ottla.storage.files.checkpoints import (
 )
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
-NO_EPOCH = -1
+NO_EPOCH: Final = LeaderEpoch(-1)
 ANY_EPOCH = (1 << 31) - 1
 """None is later."""
 NO_OFFSET = -1
@@ -31,14 +32,14 @@ _START_OFFSET = itemgetter(1)
 class EpochStart(NamedTuple):
     """A leader epoch and the first offset that was written in it."""
 
-    epoch: int
+    epoch: LeaderEpoch
     start_offset: int
 
 
 class EpochEnd(NamedTuple):
     """A leader epoch and the offset after the last that was written in it."""
 
-    epoch: int
+    epoch: LeaderEpoch
     end_offset: int
 
 
@@ -68,7 +69,7 @@ class LeaderEpochs:
         """Read the file; a missing one holds no epochs, a damaged one CorruptCheckpointError."""
         entries: list[EpochStart] = []
         for line in read_table(disk, path, words_per_line=2):
-            entry = EpochStart(line.number(0, INT32_MAX), line.number(1, INT64_MAX))
+            entry = EpochStart(LeaderEpoch(line.number(0, INT32_MAX)), line.number(1, INT64_MAX))
             if entries and not (
                 entry.epoch > entries[-1].epoch and entry.start_offset > entries[-1].start_offset
             ):
@@ -82,16 +83,16 @@ class LeaderEpochs:
         return self._entries
 
     @property
-    def latest_epoch(self) -> int | None:
+    def latest_epoch(self) -> LeaderEpoch | None:
         """The last epoch that has something in the log."""
         return self._entries[-1].epoch if self._entries else None
 
-    def epoch_for(self, offset: int) -> int | None:
+    def epoch_for(self, offset: int) -> LeaderEpoch | None:
         """Return the epoch in which this offset was written, or would be; None if too long ago."""
         count = bisect_right(self._entries, offset, key=_START_OFFSET)
         return self._entries[count - 1].epoch if count else None
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: int) -> EpochEnd:
         """Return the largest epoch up to this one and its end, for a follower.
 
         For an epoch before the first known epoch, its data is gone, and the end is the start of the
@@ -105,7 +106,7 @@ class LeaderEpochs:
         found = self._entries[count - 1].epoch if count else epoch
         return EpochEnd(found, self._entries[count].start_offset)
 
-    def assign(self, epoch: int, start_offset: int) -> None:
+    def assign(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """Record that the epoch begins at this offset, unless it is the latest and began before.
 
         Contradicting entries, of later epochs or with a start that is not earlier, were written by
@@ -115,7 +116,7 @@ class LeaderEpochs:
         assert 0 <= start_offset <= INT64_MAX, f"offset {start_offset}"
         self._replace(self._with(epoch, start_offset))
 
-    def _with(self, epoch: int, start_offset: int) -> tuple[EpochStart, ...]:
+    def _with(self, epoch: LeaderEpoch, start_offset: int) -> tuple[EpochStart, ...]:
         entries = self._entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
             return entries
@@ -125,7 +126,7 @@ class LeaderEpochs:
         )
         return (*entries[:count], EpochStart(epoch, start_offset))
 
-    def note(self, epoch: int, start_offset: int) -> None:
+    def note(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """Assign an epoch that need not be durable before its first batch is.
 
         Contradicting entries are removed at once.
@@ -137,7 +138,7 @@ class LeaderEpochs:
             self._entries = (*entries, EpochStart(epoch, start_offset))
             self._is_written = False
 
-    def restore(self, epoch: int, start_offset: int) -> None:
+    def restore(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """Add the start of an epoch that was lost, or correct a start that was too late.
 
         An entry that does not fit between the known ones is ignored.
@@ -171,7 +172,7 @@ class LeaderEpochs:
         """Truncate from the end, in memory: every opening after an unclean stop does so again."""
         self._put_off(self._before(end_offset))
 
-    def relearn(self, epoch: int, start_offset: int) -> None:
+    def relearn(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """Assign in memory an epoch that the recovery of a log has read from its batches.
 
         The file is behind then, but never wrong below the recovery point: a flush writes it before

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import LeaderEpoch
 from ottla.model.settings.topic_config import TimestampType, TopicConfig
 from ottla.storage.files.log_slice import NOTHING, LogSlice
 from ottla.storage.files.open_files import OpenFiles
@@ -90,7 +91,7 @@ class PartitionLog(DiskBound):
     def append_as_leader(
         self,
         data: memoryview | Validated,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         now_ms: int,
         *,
         origin: Origin = Origin.CLIENT,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import LeaderEpoch, TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.log.leader_epochs import NO_EPOCH
 from ottla.storage.log.log import PartitionLog
@@ -19,7 +19,7 @@ class NewLog(NamedTuple):
     partition: TopicPartition
     topic_id: bytes
     config: TopicConfig
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     """Noted from the beginning; NO_EPOCH if none begins."""
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple, Self
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.storage.producers.producer_snapshot import ProducerEntry
 from ottla.wire.records.batch import NO_SEQUENCE, RecordBatch
 from ottla.wire.records.control import EndTxnMarker
@@ -58,7 +59,7 @@ class Producer:
             producer.batches.append(_last_batch(entry))
         return producer
 
-    def described(self, producer_id: int) -> ProducerEntry:
+    def described(self, producer_id: ProducerId) -> ProducerEntry:
         """Write the state down as a snapshot keeps it."""
         last = self.batches[-1] if self.batches else None
         return ProducerEntry(

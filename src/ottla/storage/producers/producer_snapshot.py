@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.environment.disk import Buffer, Disk
+from ottla.model.identifiers import ProducerId
 from ottla.wire.records.crc32c import crc32c
 
 VERSION = 1
@@ -39,7 +40,7 @@ class CorruptSnapshotError(Exception):
 class ProducerEntry(NamedTuple):
     """One producer, as a snapshot keeps it: of its batches only the last."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     last_sequence: int
     last_offset: int

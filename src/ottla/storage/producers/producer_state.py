@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ottla.environment.disk import Disk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import ProducerId
 from ottla.storage.producers.producer import AppendedBatch, Producer
 from ottla.storage.producers.producer_snapshot import (
     CorruptSnapshotError,
@@ -40,7 +41,7 @@ _FORGOTTEN_PART = 10  # a tenth at once, as finding the longest idle ones scans 
 class CompletedTransaction(NamedTuple):
     """A transaction with its marker in the log, at last_offset."""
 
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
     last_offset: int
     is_aborted: bool
@@ -54,10 +55,10 @@ class Reloaded(NamedTuple):
 
 
 # Shared by all logs without producers, and never written to.
-_NO_PRODUCERS: dict[int, Producer] = {}
-_NONE_OPEN: dict[int, int] = {}
+_NO_PRODUCERS: dict[ProducerId, Producer] = {}
+_NONE_OPEN: dict[int, ProducerId] = {}
 _NONE_DECIDED: list[tuple[int, int]] = []
-_NONE_VERIFIED: dict[int, Verification] = {}
+_NONE_VERIFIED: dict[ProducerId, Verification] = {}
 
 
 class ProducerStates:
@@ -120,7 +121,12 @@ class ProducerStates:
         return None
 
     def verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_epoch_bumped: bool
+        self,
+        producer_id: ProducerId,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        is_epoch_bumped: bool,
     ) -> Verification | None:
         """Start or join the verification that a transaction has this partition: see `Verification`.
 
@@ -140,7 +146,7 @@ class ProducerStates:
             known.note(producer_epoch, base_sequence)
         return known
 
-    def _is_open(self, producer_id: int, producer_epoch: int) -> bool:
+    def _is_open(self, producer_id: ProducerId, producer_epoch: int) -> bool:
         producer = self._producers.get(producer_id)
         return (
             producer is not None
@@ -208,7 +214,7 @@ class ProducerStates:
         is_aborted = marker.kind is ControlType.ABORT
         return CompletedTransaction(producer_id, first_offset, last_offset, is_aborted)
 
-    def _add(self, producer_id: int, producer: Producer) -> Producer:
+    def _add(self, producer_id: ProducerId, producer: Producer) -> Producer:
         if self._producers is _NO_PRODUCERS:
             self._producers, self._open, self._decided = {}, {}, []
         if len(self._producers) >= self._producers_max:
@@ -268,7 +274,7 @@ class ProducerStates:
         """Describe every producer, by ascending id."""
         return [producer.described(key) for key, producer in sorted(self._producers.items())]
 
-    def producer(self, producer_id: int) -> ProducerEntry | None:
+    def producer(self, producer_id: ProducerId) -> ProducerEntry | None:
         """Describe one producer, if it is known."""
         known = self._producers.get(producer_id)
         return None if known is None else known.described(producer_id)

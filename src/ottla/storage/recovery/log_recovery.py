@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import LeaderEpoch
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.compaction.batch_cleaner import placeholder
 from ottla.storage.compaction.segment_swap import finish_swaps
@@ -102,7 +103,7 @@ def is_kafkas(active: Segment) -> bool:
 
 
 def close_gap(
-    disk: Disk, directory: str, offset: int, end_offset: int, leader_epoch: int | None
+    disk: Disk, directory: str, offset: int, end_offset: int, leader_epoch: LeaderEpoch | None
 ) -> None:
     """Create the segment that reaches from one offset to the other, as a whole and durably."""
     content = memoryview(build_batch([Record(0, NO_TIMESTAMP_MS, None, None)]))

@@ -12,6 +12,7 @@ compaction (`segment_swap.py`), so that a crash leaves one of the two.
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ottla.storage.compaction import segment_swap
 from ottla.storage.compaction.segment_swap import CleanedSegment
@@ -22,6 +23,9 @@ from ottla.storage.recovery.scrubbing import Target, is_in, opened_copy
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_batches import CorruptSegmentError
 from ottla.wire.records.batch import RecordBatch, batches
+
+if TYPE_CHECKING:
+    from ottla.model.identifiers import LeaderEpoch
 
 
 class RepairError(Exception):
@@ -52,7 +56,7 @@ class Repair:
         self._end_offset = segment.base_offset
         self._written: CleanedSegment | None = None
         self._pace = pace
-        self._epochs: dict[int, int] = {}
+        self._epochs: dict[LeaderEpoch, int] = {}
         """The first offset of each leader epoch in the lost range."""
 
     @property

@@ -68,7 +68,7 @@ def _go_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) 
         if batch.partition_leader_epoch >= 0:
             scan.leader_epoch = batch.partition_leader_epoch
             if epochs is not None and epochs.latest_epoch != scan.leader_epoch:
-                epochs.relearn(scan.leader_epoch, batch.base_offset)
+                epochs.relearn(batch.partition_leader_epoch, batch.base_offset)
         scan.take(batch.size_bytes, batch.last_offset, batch.max_timestamp_ms)
     return None
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import LeaderEpoch, ProducerId
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.crc32c import crc32c
@@ -29,7 +30,7 @@ HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
 """Base offset and length: the bytes that the length field does not count."""
 NO_SEQUENCE = -1
-NO_PRODUCER_ID = -1
+NO_PRODUCER_ID = ProducerId(-1)
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -86,14 +87,14 @@ class RecordBatch:
 
     raw: memoryview
     base_offset: int
-    partition_leader_epoch: int
+    partition_leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int
     last_offset_delta: int
     base_timestamp_ms: int
     max_timestamp_ms: int
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     base_sequence: int
     record_count: int
@@ -217,7 +218,7 @@ class RecordBatch:
                 code=ErrorCode.INVALID_RECORD,
             )
 
-    def restamp(self, base_offset: int, leader_epoch: int) -> None:
+    def restamp(self, base_offset: int, leader_epoch: LeaderEpoch) -> None:
         """Write the batch's place in the log into the buffer, which must be writable."""
         _BASE_OFFSET.pack_into(self.raw, 0, base_offset)
         _LEADER_EPOCH.pack_into(self.raw, LEADER_EPOCH_AT, leader_epoch)

@@ -13,7 +13,7 @@ from ottla.environment.disk import Disk
 from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import LeaderEpoch, TopicPartition
 from ottla.model.settings.topic_config import NO_LIMIT, TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.storage.files.checkpoints import (
@@ -36,7 +36,7 @@ METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 DECISION_BYTES_MAX: Final = 8 << 20
 """The limit of one decision. Ten thousand partitions need a tenth of it."""
 RECORDS_PER_CHECKPOINT: Final = 1000
-LEADER_EPOCH: Final = 0
+LEADER_EPOCH: Final = LeaderEpoch(0)
 """The only controller's epoch: it never has a successor."""
 _READ_BYTES: Final = 1 << 20
 _CONFIG: Final = TopicConfig(

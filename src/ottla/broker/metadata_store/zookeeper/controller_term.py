@@ -15,7 +15,7 @@ import logging
 import math
 import posixpath
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -74,7 +74,7 @@ from ottla.metadata.records import (
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID
+from ottla.model.identifiers import ZERO_UUID, BrokerId
 
 Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], Outcome]
 """Takes decisions, in order, and completes when the broker has applied them."""
@@ -92,7 +92,7 @@ class Office(NamedTuple):
     """The version of `/controller_epoch` until another broker wins."""
 
 
-async def win(session: ZooKeeperSession, broker_id: int, now_ms: int) -> Office | None:
+async def win(session: ZooKeeperSession, broker_id: BrokerId, now_ms: int) -> Office | None:
     """Become the controller, unless there is one. ZooKeeperError if the outcome is unknown.
 
     A session that holds `/controller` already, from a term with an unknown outcome, begins a new
@@ -278,7 +278,7 @@ class ControllerTerm:
                 self.end("another one has the office")
         self._check_office()
 
-    async def _look_at(self, live: dict[int, LiveBroker]) -> None:
+    async def _look_at(self, live: Mapping[BrokerId, LiveBroker]) -> None:
         gone = frozenset(
             broker_id
             for broker_id, broker in self.image.brokers.items()
@@ -380,7 +380,7 @@ class ControllerTerm:
         return in_commits(units)
 
 
-def _known_brokers(loaded: Loaded, live: dict[int, LiveBroker]) -> Iterable[BrokerImage]:
+def _known_brokers(loaded: Loaded, live: Mapping[BrokerId, LiveBroker]) -> Iterable[BrokerImage]:
     """Yield the brokers in the state left by earlier terms.
 
     A live broker whose incarnation an earlier term has handled is in service. Of another broker,

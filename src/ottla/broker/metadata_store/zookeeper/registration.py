@@ -24,6 +24,7 @@ from ottla.broker.metadata_store.zookeeper.znodes import (
 )
 from ottla.concurrency.first_of import pause_seconds
 from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError, ZooKeeperSession
+from ottla.model.identifiers import BrokerId
 
 RETRY_SECONDS: Final = 0.2
 UNREADABLE_RETRY_SECONDS: Final = 5.0
@@ -102,7 +103,7 @@ async def register(session: ZooKeeperSession, live: LiveBroker, now_ms: int) -> 
             await is_changed.wait()
 
 
-async def is_registered(session: ZooKeeperSession, broker_id: int) -> bool:
+async def is_registered(session: ZooKeeperSession, broker_id: BrokerId) -> bool:
     """Return whether a broker is registered, and by our own session."""
     stat = await session.exists(f"{BROKER_IDS}/{broker_id}")
     return stat is not None and stat.owner_session == session.session_id

@@ -61,7 +61,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import uuid_to_text
+from ottla.model.identifiers import BrokerId, uuid_to_text
 from ottla.wire.protocol_error import ProtocolError
 
 NO_EPOCH: Final = -1
@@ -254,7 +254,7 @@ class ZooKeeperMetadataStore:
             self._publisher.wait_for_failure(),
         )
 
-    async def _keep_sure(self, session: ZooKeeperSession, broker_id: int) -> None:
+    async def _keep_sure(self, session: ZooKeeperSession, broker_id: BrokerId) -> None:
         """Check the registration periodically; return when it is gone."""
         is_there = True
         while is_there:
@@ -271,7 +271,7 @@ class ZooKeeperMetadataStore:
                     look()
             await pause_seconds(max(left_ms / 1000, RETRY_SECONDS))
 
-    async def _confirm_registration(self, session: ZooKeeperSession, broker_id: int) -> bool:
+    async def _confirm_registration(self, session: ZooKeeperSession, broker_id: BrokerId) -> bool:
         """Renew the lease if the registration exists; return whether it does."""
         asked_at_ms = self._clock.monotonic_ms()
         is_there = await is_registered(session, broker_id)
@@ -346,7 +346,7 @@ class ZooKeeperMetadataStore:
         if found is None:  # all brokers are about to notice
             await pause_seconds(RETRY_SECONDS)
             return
-        controller = read_broker(controller_id, found.data, found.stat.created_zxid)
+        controller = read_broker(BrokerId(controller_id), found.data, found.stat.created_zxid)
         await first_of(is_changed.wait(), self._pull_from(controller.broker))
 
     async def _pull_from(self, controller: BrokerImage) -> None:

@@ -42,6 +42,7 @@ from ottla.metadata.records import (
     ProducerIdsRecord,
 )
 from ottla.metadata.replay import UnreplayableRecordError, replay
+from ottla.model.identifiers import BrokerId, ProducerId
 
 READS_AT_ONCE_MAX: Final = 100
 """How many reads are on their way together: one after the other takes a round trip each."""
@@ -58,9 +59,9 @@ class Loaded(NamedTuple):
     rubbish: list[str]
     """Nodes to be removed, in this order: of topics that are marked for deletion, the marks, and
     settings that are empty or of no topic."""
-    seen_epochs: dict[int, int]
+    seen_epochs: dict[BrokerId, int]
     """The registration of each broker that the controller has handled."""
-    unseen: list[int]
+    unseen: list[BrokerId]
     """Unregistered brokers that lead or are in sync."""
 
 
@@ -115,14 +116,14 @@ async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImag
 
 async def live_brokers(
     session: ZooKeeperSession, watch: Watch | None = None
-) -> dict[int, LiveBroker]:
+) -> dict[BrokerId, LiveBroker]:
     """Return the registered brokers; a watch notifies of additions and removals."""
     found = {}
     names = await session.children(BROKER_IDS, watch)
     nodes = await _get_all(session, [f"{BROKER_IDS}/{name}" for name in names])
     for name, node in zip(names, nodes, strict=True):
         if node is not None:
-            broker_id = read_number(BROKER_IDS, name.encode())
+            broker_id = BrokerId(read_number(BROKER_IDS, name.encode()))
             found[broker_id] = read_broker(broker_id, node.data, node.stat.created_zxid)
     return found
 
@@ -223,13 +224,15 @@ async def _producer_ids(session: ZooKeeperSession) -> list[MetadataRecord]:
     next_producer_id = read_producer_ids((await session.get(PRODUCER_IDS)).data)
     if not next_producer_id:
         return []
-    return [ProducerIdsRecord(broker_id=-1, next_producer_id=next_producer_id)]
+    return [
+        ProducerIdsRecord(broker_id=BrokerId(-1), next_producer_id=ProducerId(next_producer_id))
+    ]
 
 
-async def _seen_epochs(session: ZooKeeperSession) -> dict[int, int]:
+async def _seen_epochs(session: ZooKeeperSession) -> dict[BrokerId, int]:
     found = {}
     for name in await session.children(SEEN_EPOCHS):
         path = f"{SEEN_EPOCHS}/{name}"
-        broker_id = read_number(path, name.encode())
+        broker_id = BrokerId(read_number(path, name.encode()))
         found[broker_id] = read_number(path, (await session.get(path)).data)
     return found

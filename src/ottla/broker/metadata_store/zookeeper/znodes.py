@@ -20,7 +20,7 @@ from ottla.metadata.image import (
     TopicImage,
 )
 from ottla.metadata.records import UNASSIGNED_DIRECTORY
-from ottla.model.identifiers import uuid_from_text, uuid_to_text
+from ottla.model.identifiers import BrokerId, ProducerId, uuid_from_text, uuid_to_text
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -90,7 +90,7 @@ def state_path(topic: str, number: int) -> str:
     return f"{partition_path(topic, number)}/state"
 
 
-def seen_epoch_path(broker_id: int) -> str:
+def seen_epoch_path(broker_id: BrokerId) -> str:
     """Return where it is kept which registration of a broker the controller has handled."""
     return f"{SEEN_EPOCHS}/{broker_id}"
 
@@ -111,7 +111,7 @@ def config_resource(kind: ResourceType, node_name: str) -> ConfigResource:
 # -- controller -----------------------------------------------------------------------------------
 
 
-def controller_data(broker_id: int, now_ms: int) -> bytes:
+def controller_data(broker_id: BrokerId, now_ms: int) -> bytes:
     """Encode the controller."""
     return _dump(
         {"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1}
@@ -172,7 +172,7 @@ def broker_data(live: LiveBroker, now_ms: int) -> bytes:
     return _dump(found)
 
 
-def read_broker(broker_id: int, data: bytes, broker_epoch: int) -> LiveBroker:
+def read_broker(broker_id: BrokerId, data: bytes, broker_epoch: int) -> LiveBroker:
     """Return a broker as it registered."""
     with _read_from(f"{BROKER_IDS}/{broker_id}"):
         found = _load(data)
@@ -310,7 +310,7 @@ def read_features(data: bytes) -> dict[str, int]:
         return {str(name): int(level) for name, level in _load(data)["features"].items()}
 
 
-def producer_ids_data(broker_id: int, next_producer_id: int, block_size: int) -> bytes:
+def producer_ids_data(broker_id: BrokerId, next_producer_id: ProducerId, block_size: int) -> bytes:
     """Say which producer ids were given away last."""
     return _dump(
         {
