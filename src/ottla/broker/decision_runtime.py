@@ -23,6 +23,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from ottla.machines.decision import Decision
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 
 E = TypeVar("E")
 M = TypeVar("M")
@@ -39,7 +40,7 @@ class DecisionLog(Protocol[R_contra, E_co]):
     """The log of one machine, for as long as this broker may append to it."""
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The position after the last decision."""
         ...
 
@@ -55,11 +56,11 @@ class DecisionLog(Protocol[R_contra, E_co]):
         """
         ...
 
-    def is_committed(self, end_offset: int) -> bool:
+    def is_committed(self, end_offset: Offset) -> bool:
         """Whether everything before a position is committed, so that nothing has to be awaited."""
         ...
 
-    async def committed(self, end_offset: int) -> None:
+    async def committed(self, end_offset: Offset) -> None:
         """Return when everything before a position is committed; ApiError if that is uncertain.
 
         `DecisionRuntime.published` calls this in one task that is never cancelled. A log whose
@@ -73,7 +74,7 @@ class _Uncommitted(Generic[E]):
     """A position of the log that is to be committed, and the effect of the decision before it."""
 
     effect: E | None
-    end_offset: int
+    end_offset: Offset
     outcome: Outcome
 
 
@@ -167,7 +168,7 @@ class DecisionRuntime(Generic[M, R, E]):
         self._last_outcome = asyncio.get_running_loop().create_future()
         return self._last_outcome
 
-    def _publish_later(self, effect: E | None, end_offset: int) -> None:
+    def _publish_later(self, effect: E | None, end_offset: Offset) -> None:
         self._uncommitted.append(_Uncommitted(effect, end_offset, self._new_outcome()))
         self._publish_soon()
 

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla.metadata.records import NO_LEADER
-from ottla.model.identifiers import BrokerId, LeaderEpoch, ProducerId
+from ottla.model.identifiers import FIRST_OFFSET, BrokerId, LeaderEpoch, Offset, ProducerId
 
 
 class ResourceType(IntEnum):
@@ -108,7 +108,7 @@ class ClusterImage:
     """The whole cluster."""
 
     cluster_id: str
-    end_offset: int = 0
+    end_offset: Offset = FIRST_OFFSET
     """The first offset of the metadata log that is not in here."""
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from ottla.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from ottla.model.identifiers import uuid_to_text
+from ottla.model.identifiers import Offset, uuid_to_text
 from ottla.model.topic_names import folded
 
 K = TypeVar("K")
@@ -44,7 +44,9 @@ class UnreplayableRecordError(Exception):
     """A record refers to something that does not exist: records are missing before it."""
 
 
-def replay(image: ClusterImage, records: Iterable[MetadataRecord], end_offset: int) -> ClusterImage:
+def replay(
+    image: ClusterImage, records: Iterable[MetadataRecord], end_offset: Offset
+) -> ClusterImage:
     """Return the image of the log up to end_offset, which these records lead to.
 
     Raises UnreplayableRecordError where they do not follow from the image; then there is no next.
@@ -130,7 +132,7 @@ class _Delta:
         else:
             self._brokers.changed[record.broker_id] = _changed_broker(known, record)
 
-    def next_image(self, end_offset: int) -> ClusterImage:
+    def next_image(self, end_offset: Offset) -> ClusterImage:
         for topic_id, partitions in self._partitions_by_topic.items():
             topic = replace(self._topics_by_id.current[topic_id], partitions=tuple(partitions))
             self._topics.changed[topic.name] = self._topics_by_id.changed[topic_id] = topic

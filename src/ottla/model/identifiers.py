@@ -2,10 +2,10 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
-"""The position of a record in a partition."""
+"""The position of a record in a partition, or in the metadata log."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
 """The number of leader changes of a partition; a record batch carries the epoch of its leader."""
@@ -15,6 +15,12 @@ BrokerId = NewType("BrokerId", int)
 
 ProducerId = NewType("ProducerId", int)
 """The id that the cluster assigned to an idempotent or transactional producer."""
+
+FIRST_OFFSET: Final = Offset(0)
+"""The start of a partition before any of its records is deleted."""
+
+NO_OFFSET: Final = Offset(-1)
+"""Stands for an offset that does not exist, or is not known."""
 
 ZERO_UUID = bytes(16)
 """The id that stands for "none". Ids are kept as their sixteen bytes."""

@@ -7,7 +7,7 @@ appends behind records that its leader lacks, and never truncates more than nece
 
 from typing import Final, NamedTuple
 
-from ottla.model.identifiers import LeaderEpoch
+from ottla.model.identifiers import LeaderEpoch, Offset
 from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.batch import batches
@@ -18,7 +18,7 @@ NO_EPOCH: Final = LeaderEpoch(-1)
 class NextFetch(NamedTuple):
     """Offset and epoch of a fetch."""
 
-    offset: int
+    offset: Offset
     last_fetched_epoch: LeaderEpoch
 
 
@@ -40,7 +40,7 @@ def beginning_before(log: PartitionLog, data: memoryview) -> int | None:
     return first.base_offset if first is not None and is_within else None
 
 
-def truncation_offset(log: PartitionLog, diverging: EpochEnd) -> int:
+def truncation_offset(log: PartitionLog, diverging: EpochEnd) -> Offset:
     """Return the truncation offset: nothing is left that the leader may lack.
 
     The leader has sent its largest epoch up to ours, with its end. If this log has that epoch too,

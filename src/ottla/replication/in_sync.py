@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.model.identifiers import BrokerId
+from ottla.model.identifiers import NO_OFFSET, BrokerId, Offset
 
 NO_LEADER: Final = BrokerId(-1)
 REPEATS_MIN: Final = 3
@@ -78,18 +78,20 @@ class ReplicaProgress:
 
     broker_id: BrokerId
     broker_epoch: int = -1
-    end_offset: int = -1
+    end_offset: Offset = NO_OFFSET
     """It has everything before this; -1 until it has fetched in this leader's epoch."""
-    log_start_offset: int = -1
+    log_start_offset: Offset = NO_OFFSET
     """Where its log begins; -1 until it has said so."""
     caught_up_ms: int = 0
     """The last moment at which it had everything that the leader had."""
     repeats: int = 0
     """How often in a row it has fetched the same offset again after records were sent."""
     _asked_ms: int = 0
-    _leader_end_offset: int = -1
+    _leader_end_offset: Offset = NO_OFFSET
 
-    def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
+    def fetched(
+        self, offset: Offset, leader_end_offset: Offset, broker_epoch: int, now_ms: int
+    ) -> None:
         """Record a fetch from an offset."""
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
@@ -103,13 +105,13 @@ class ReplicaProgress:
         self._asked_ms = now_ms
         self._leader_end_offset = leader_end_offset
 
-    def begins_at(self, log_start_offset: int) -> bool:
+    def begins_at(self, log_start_offset: Offset) -> bool:
         """Record its log start; return whether it has changed."""
         is_news = log_start_offset != self.log_start_offset
         self.log_start_offset = log_start_offset
         return is_news
 
-    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+    def is_caught_up(self, leader_end_offset: Offset, now_ms: int, lag_ms_max: int) -> bool:
         """Return whether it has been with the leader within this time."""
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
@@ -124,7 +126,7 @@ class InSync:
         isr: tuple[BrokerId, ...],
         partition_epoch: int,
         *,
-        epoch_start_offset: int,
+        epoch_start_offset: Offset,
         now_ms: int,
     ) -> None:
         self.leader = leader
@@ -164,14 +166,16 @@ class InSync:
 
     # -- high watermark and low watermark -------------------------------------------------------
 
-    def committed_to(self, leader_end_offset: int, min_isr: int) -> int | None:
+    def committed_to(self, leader_end_offset: Offset, min_isr: int) -> Offset | None:
         """Return up to where all of the maximal ISR have everything; None if too few are in it."""
         if len(self.isr) < min_isr:
             return None
         ends = [self._end_of(one) for one in (*self.maximal, *self.awaited) if one != self.leader]
         return min([leader_end_offset, *ends])
 
-    def low_watermark(self, log_start_offset: int, is_alive: Callable[[BrokerId], bool]) -> int:
+    def low_watermark(
+        self, log_start_offset: Offset, is_alive: Callable[[BrokerId], bool]
+    ) -> Offset:
         """Return the smallest log start offset of the leader and all live replicas.
 
         -1 if a replica has not reported its log start offset yet.
@@ -180,15 +184,15 @@ class InSync:
         starts = [one.log_start_offset for one in followers if is_alive(one.broker_id)]
         return min([log_start_offset, *starts])
 
-    def _end_of(self, broker_id: BrokerId) -> int:
+    def _end_of(self, broker_id: BrokerId) -> Offset:
         # An ISR member that is no replica any more is about to leave, and counts as empty.
         follower = self.followers.get(broker_id)
-        return -1 if follower is None else follower.end_offset
+        return NO_OFFSET if follower is None else follower.end_offset
 
     # -- ISR changes ----------------------------------------------------------------------------
 
     def await_if_near(
-        self, broker_id: BrokerId, leader_end_offset: int, now_ms: int, lag_ms_max: int
+        self, broker_id: BrokerId, leader_end_offset: Offset, now_ms: int, lag_ms_max: int
     ) -> None:
         """Wait for a follower that is about to be in sync, unless it is late."""
         is_near = broker_id not in self.isr and self.followers[broker_id].is_caught_up(
@@ -199,7 +203,7 @@ class InSync:
         else:
             self.awaited.discard(broker_id)
 
-    def may_join(self, broker_id: BrokerId, high_watermark: int) -> bool:
+    def may_join(self, broker_id: BrokerId, high_watermark: Offset) -> bool:
         """Return whether a follower has everything that a member of the ISR must have.
 
         That is everything committed, and everything before this leader's epoch: a part of it may be
@@ -210,7 +214,9 @@ class InSync:
         end_offset = self.followers[broker_id].end_offset
         return end_offset >= max(high_watermark, self.epoch_start_offset)
 
-    def fell_behind(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> list[BrokerId]:
+    def fell_behind(
+        self, leader_end_offset: Offset, now_ms: int, lag_ms_max: int
+    ) -> list[BrokerId]:
         """Return the members of the ISR that have not been caught up for too long.
 
         A replica with all records is caught up, even without recent fetches: while nothing is

@@ -15,7 +15,15 @@ from typing import Final, NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, LeaderEpoch, ProducerId, TopicPartition
+from ottla.model.identifiers import (
+    FIRST_OFFSET,
+    NO_OFFSET,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    ProducerId,
+    TopicPartition,
+)
 from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.replication.follower import truncation_offset
 from ottla.replication.in_sync import (
@@ -33,7 +41,7 @@ from ottla.storage.log.log import Appended, PartitionLog
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 
 NO_REPLICA: Final = BrokerId(-1)
-HIGH_WATERMARK: Final = -1
+HIGH_WATERMARK: Final = Offset(-1)
 """In the place of an offset up to which records are deleted."""
 
 
@@ -65,12 +73,12 @@ class Fetched(NamedTuple):
     """The records that a fetch gets of one partition, and the partition's offsets."""
 
     records: LogSlice
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
     traffic: Traffic
     """Where it is to be counted that this was sent."""
-    aborted: list[tuple[ProducerId, int]] | None = None
+    aborted: list[tuple[ProducerId, Offset]] | None = None
     """For read_committed: producer and first offset of each aborted transaction in the records."""
     diverging: EpochEnd | None = None
     """If the reader has something else than this log: up to where the two may agree."""
@@ -93,7 +101,7 @@ def end_of_epoch(log: PartitionLog, leader_epoch: LeaderEpoch, epoch: LeaderEpoc
 
 
 def divergence(
-    log: PartitionLog, leader_epoch: LeaderEpoch, offset: int, epoch: LeaderEpoch
+    log: PartitionLog, leader_epoch: LeaderEpoch, offset: Offset, epoch: LeaderEpoch
 ) -> EpochEnd | None:
     """Return where a reader's log diverges, if it has this epoch before an offset."""
     end = end_of_epoch(log, leader_epoch, epoch)
@@ -105,7 +113,7 @@ def divergence(
     return end if end.epoch < epoch or end.end_offset < offset else None
 
 
-def deletion_offset(log: PartitionLog, high_watermark: int, offset: int) -> int:
+def deletion_offset(log: PartitionLog, high_watermark: Offset, offset: Offset) -> Offset:
     """Return the offset at which a log is to begin; ApiError if it may not."""
     if log.config.cleanup_policy == {CleanupPolicy.COMPACT}:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"{log.directory} is compacted, not deleted")
@@ -134,7 +142,7 @@ class Partition:
         on_progress: Callable[[Hashable], None],
         on_candidate: "Callable[[Partition, BrokerId, int], None]" = lambda *_: None,
         *,
-        high_watermark: int = 0,
+        high_watermark: Offset = FIRST_OFFSET,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -158,12 +166,12 @@ class Partition:
         log.producers.acknowledge(self._high_watermark)
 
     @property
-    def high_watermark(self) -> int:
+    def high_watermark(self) -> Offset:
         """The offset before which every in-sync replica has everything."""
         return self.log.end_offset if self.is_alone else self._high_watermark
 
     @property
-    def last_stable_offset(self) -> int:
+    def last_stable_offset(self) -> Offset:
         """The offset before which no transaction is open."""
         unstable = self.log.producers.first_unstable_offset
         if unstable is None:
@@ -285,7 +293,7 @@ class Partition:
             detail = f"{self.name} needs {self.min_isr} replicas in sync: {in_sync.isr} are"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, detail)
 
-    def is_committed(self, end_offset: int, leader_epoch: LeaderEpoch) -> bool:
+    def is_committed(self, end_offset: Offset, leader_epoch: LeaderEpoch) -> bool:
         """Return whether records appended before this offset in an epoch are committed by now.
 
         ApiError if that cannot be known any more, or if too few replicas are in sync.
@@ -324,7 +332,7 @@ class Partition:
         # Batches of a later epoch may have replaced it in the leader's log since (KAFKA-18723).
         return self.log.append_as_follower(data, now_ms, self.leader_epoch)
 
-    def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
+    def follow_offsets(self, high_watermark: Offset, log_start_offset: Offset) -> None:
         """Adopt the leader's high watermark, as far as the log goes, and its log start offset."""
         assert self.in_sync is None
         self.is_end_confirmed = True
@@ -346,7 +354,7 @@ class Partition:
         self.log.truncate_to(truncation_offset(self.log, diverging))
         return self._lower_high_watermark()
 
-    def restart_at(self, offset: int, now_ms: int) -> bool:
+    def restart_at(self, offset: Offset, now_ms: int) -> bool:
         """Drop the log and restart it at this offset: the leader has nothing that follows it."""
         assert self.in_sync is None
         self.log.restart_at(offset, now_ms)
@@ -363,7 +371,7 @@ class Partition:
 
     def read(
         self,
-        offset: int,
+        offset: Offset,
         bytes_max: int,
         *,
         leader_epoch: LeaderEpoch = NO_EPOCH,
@@ -402,12 +410,12 @@ class Partition:
     def read_as_follower(
         self,
         follower: Follower,
-        offset: int,
+        offset: Offset,
         bytes_max: int,
         *,
         leader_epoch: LeaderEpoch,
         last_fetched_epoch: LeaderEpoch = NO_EPOCH,
-        log_start_offset: int = -1,
+        log_start_offset: Offset = NO_OFFSET,
         whole_batch: bool = True,
         asked_ms: int | None = None,
     ) -> Fetched:
@@ -447,7 +455,7 @@ class Partition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, detail)
         return progress
 
-    def _check_follower(self, leader_epoch: LeaderEpoch, offset: int) -> None:
+    def _check_follower(self, leader_epoch: LeaderEpoch, offset: Offset) -> None:
         """Raise ApiError if this is no replica, or of another epoch, or cannot know this offset.
 
         An empty log has no tail to confirm: consumers of a new topic wait here from the start.
@@ -471,14 +479,14 @@ class Partition:
         """Return the largest epoch up to this one and its end; UNKNOWN_END for later epochs."""
         return end_of_epoch(self.log, self.leader_epoch, epoch)
 
-    def is_behind(self, offset: int) -> bool:
+    def is_behind(self, offset: Offset) -> bool:
         """Return whether the records from here to the end need more than one read.
 
         A read ends at the end of its segment file: a fetch must not wait for more then.
         """
         return offset < self.log.segments.active.base_offset
 
-    def delete_records(self, offset: int) -> int:
+    def delete_records(self, offset: Offset) -> Offset:
         """Move the log start to this offset, or to the high watermark; return the new start.
 
         Notifies followers at once.

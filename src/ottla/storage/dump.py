@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import Offset
 from ottla.storage.indexes.aborted_index import ENTRY as ABORTED_ENTRY
 from ottla.storage.indexes.offset_index import OffsetIndex
 from ottla.storage.indexes.time_index import TimeIndex
@@ -37,12 +38,12 @@ def dump(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[Row]:
     if suffix == ".log":
         return _segment(content, path, with_records=with_records)
     if suffix == ".index":
-        return _offset_index(content, path, base_offset)
+        return _offset_index(content, path, Offset(base_offset))
     if suffix == ".timeindex":
-        return _time_index(content, path, base_offset)
+        return _time_index(content, path, Offset(base_offset))
     if suffix == ".txnindex":
         return _aborted_index(content, path)
-    return _snapshot(content, path, base_offset)
+    return _snapshot(content, path, Offset(base_offset))
 
 
 def _segment(content: memoryview, path: str, *, with_records: bool) -> Iterator[Row]:
@@ -88,7 +89,7 @@ def _record_row(record: Record) -> Row:
     }
 
 
-def _offset_index(content: memoryview, path: str, base_offset: int) -> Iterator[Row]:
+def _offset_index(content: memoryview, path: str, base_offset: Offset) -> Iterator[Row]:
     entry = OffsetIndex.ENTRY
     for relative, position in entry.iter_unpack(_whole(content, entry.size)):
         if relative == position == 0:
@@ -97,7 +98,7 @@ def _offset_index(content: memoryview, path: str, base_offset: int) -> Iterator[
     _check_end(content, entry.size, path)
 
 
-def _time_index(content: memoryview, path: str, base_offset: int) -> Iterator[Row]:
+def _time_index(content: memoryview, path: str, base_offset: Offset) -> Iterator[Row]:
     entry = TimeIndex.ENTRY
     for timestamp_ms, relative in entry.iter_unpack(_whole(content, entry.size)):
         if timestamp_ms == relative == 0:
@@ -114,7 +115,7 @@ def _aborted_index(content: memoryview, path: str) -> Iterator[Row]:
     _check_end(content, entry.size, path)
 
 
-def _snapshot(content: memoryview, path: str, offset: int) -> Iterator[Row]:
+def _snapshot(content: memoryview, path: str, offset: Offset) -> Iterator[Row]:
     try:
         entries = decode_snapshot(content, offset)
     except CorruptSnapshotError as error:

@@ -19,17 +19,17 @@ from ottla.machines.controller.brokers import check_broker_epoch
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.records import MetadataRecord
-from ottla.model.identifiers import BrokerId
+from ottla.model.identifiers import BrokerId, Offset
 
 
 class _Departure(NamedTuple):
     broker_epoch: int
-    end_offset: int
+    end_offset: Offset
     """A broker that has applied the metadata up to this offset knows the new leaders."""
 
 
 class _Decided(NamedTuple):
-    end_offset: int
+    end_offset: Offset
     has_moved: bool
     """Whether others lead by this very decision."""
     others: list[BrokerId]
@@ -68,7 +68,7 @@ class ControlledShutdown:
                 for one in controller.image.brokers.values()
                 if one.is_active and one.broker_id not in {broker_id, self._broker_id}
             ]
-            return Decision(records, _Decided(end_offset, bool(records), others))
+            return Decision(records, _Decided(Offset(end_offset), bool(records), others))
 
         decided = await self._store.execute(decide)
         departure = self._controlled_shutdown.get(broker_id)

@@ -14,7 +14,7 @@ from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.network import Network
 from ottla.metadata.image import BrokerImage, Endpoint
-from ottla.model.identifiers import BrokerId, TopicPartition
+from ottla.model.identifiers import BrokerId, Offset, TopicPartition
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.rpc.connection import Connection
 from ottla.rpc.errors import check, only
@@ -72,7 +72,7 @@ class ControllerMetadata:
         """Call a listener when the followed broker changes, or is unknown."""
         self._on_controller.append(listener)
 
-    async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
+    async def pull(self, controller: BrokerImage, epoch: int, offset: Offset) -> Batches | Snapshot:
         """Return a controller's decisions after an offset of a term, or a snapshot.
 
         It waits up to WAIT_MS for a decision; there may still be none then. ApiError, OSError, or
@@ -120,7 +120,9 @@ class ControllerMetadata:
             )
         return self._connection
 
-    async def _fetch(self, connection: Connection, epoch: int, offset: int) -> Batches | Snapshot:
+    async def _fetch(
+        self, connection: Connection, epoch: int, offset: Offset
+    ) -> Batches | Snapshot:
         wanted = FetchPartition(
             fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=PIECE_BYTES_MAX
         )
@@ -150,7 +152,7 @@ class ControllerMetadata:
                     f" {len(data)} are here"
                 )
             data += records
-        return Snapshot(wanted.epoch, wanted.end_offset, bytes(data))
+        return Snapshot(wanted.epoch, Offset(wanted.end_offset), bytes(data))
 
     async def _take_piece(
         self, connection: Connection, wanted: SnapshotId, position: int

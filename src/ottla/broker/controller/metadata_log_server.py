@@ -20,7 +20,7 @@ from ottla.broker.metadata_store.metadata_history import Batches, MetadataFeed, 
 from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId
+from ottla.model.identifiers import BrokerId, Offset
 from ottla.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -66,7 +66,7 @@ class MetadataSnapshots:
             self._kept = [*self._kept, made][-KEPT_MAX:]
             return made
 
-    def find(self, epoch: int, end_offset: int) -> Snapshot | None:
+    def find(self, epoch: int, end_offset: Offset) -> Snapshot | None:
         """Return an announced snapshot, if it is still kept."""
         return next(
             (one for one in self._kept if (one.epoch, one.end_offset) == (epoch, end_offset)), None
@@ -103,9 +103,9 @@ class MetadataFetch:
         try:
             wanted = _wanted(request)
             feed = self._checked_feed(request, wanted)
-            pulled = feed.read(wanted.last_fetched_epoch, wanted.fetch_offset)
+            pulled = feed.read(wanted.last_fetched_epoch, Offset(wanted.fetch_offset))
             if pulled is not None:
-                self._note(request, wanted.fetch_offset, received_ms)
+                self._note(request, Offset(wanted.fetch_offset), received_ms)
             if pulled is not None and not pulled.data:
                 deadline_ms = received_ms + request.max_wait_ms
                 pulled = await self._wait(feed, wanted, deadline_ms)
@@ -114,7 +114,7 @@ class MetadataFetch:
             return FetchResponse(error_code=error.code)
         return self._response(feed, found)
 
-    def _note(self, request: FetchRequest, offset: int, received_ms: int) -> None:
+    def _note(self, request: FetchRequest, offset: Offset, received_ms: int) -> None:
         assert request.replica_state is not None, "it has been checked"
         broker_id = BrokerId(request.replica_state.replica_id)
         self.heard_ms[broker_id] = received_ms
@@ -144,7 +144,7 @@ class MetadataFetch:
             is_notified = await self._notifier.wait_any([_METADATA_DECIDED], deadline_ms)
             if feed.is_closed:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, f"term {feed.epoch} is over")
-            pulled = feed.read(wanted.last_fetched_epoch, wanted.fetch_offset)
+            pulled = feed.read(wanted.last_fetched_epoch, Offset(wanted.fetch_offset))
             if not is_notified or pulled is None or pulled.data:
                 return pulled
 

@@ -13,6 +13,7 @@ from ottla.broker.metadata_store.metadata_history import MetadataFeed
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 
 SPREAD_MS_MAX: Final = 1_000
 SILENT_MS: Final = WAIT_MS + 500
@@ -55,7 +56,7 @@ class PropagationBarrier:
         ):
             pass
 
-    def _is_awaited(self, feed: MetadataFeed, end_offset: int) -> bool:
+    def _is_awaited(self, feed: MetadataFeed, end_offset: Offset) -> bool:
         since_ms = self._clock.monotonic_ms() - SILENT_MS
         return not feed.is_closed and any(
             one.is_active

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from ottla.broker.coordinators.compacted_view import LastValues
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
-from ottla.model.identifiers import ProducerId
+from ottla.model.identifiers import NO_OFFSET, Offset, ProducerId
 from ottla.replication.partition import Partition
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.log.admission import Origin
@@ -142,9 +142,9 @@ class CoordinatorLog:
         )
 
 
-def _collect(part: LogSlice, values: LastValues) -> int:
+def _collect(part: LogSlice, values: LastValues) -> Offset:
     """Apply a part of the log; return where it ends."""
-    end_offset = -1
+    end_offset = NO_OFFSET
     for batch in batches(part.read()):
         end_offset = batch.end_offset
         values.add(batch)

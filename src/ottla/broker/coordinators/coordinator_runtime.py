@@ -29,7 +29,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import MetadataRecord, RemoveTopicRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.model.topic_names import partition_of_name
 from ottla.replication.partition import Partition
 from ottla.wire.messages.create_topics import CreatableTopic
@@ -108,7 +108,7 @@ class PartitionDecisions(ABC, Generic[R, E]):
         """Append records, then replay them. ApiError, and nothing is replayed."""
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The offset after the last decision."""
         return self.partition.log.end_offset
 
@@ -122,12 +122,12 @@ class PartitionDecisions(ABC, Generic[R, E]):
         except ApiError as error:
             raise _told(error) from error
 
-    def is_committed(self, end_offset: int) -> bool:  # noqa: ARG002 - of all that is in the log
+    def is_committed(self, end_offset: Offset) -> bool:  # noqa: ARG002 - of all that is in the log
         """Whether no replica has to be waited for, and no disk."""
         partition = self.partition
         return partition.is_alone and not partition.log.needs_flush(self._world.clock.now_ms())
 
-    async def committed(self, end_offset: int) -> None:
+    async def committed(self, end_offset: Offset) -> None:
         """Wait for the replicas, and for the disk if a flush is due."""
         partition, world = self.partition, self._world
         decided = Awaited(partition, end_offset, self._leader_epoch)

@@ -30,7 +30,7 @@ from ottla.machines.groups.request_types import NotYet
 from ottla.machines.groups.settings import GroupSettings
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ProducerId, TopicPartition
+from ottla.model.identifiers import Offset, ProducerId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.wire.coordinator_records.classic_group import GroupMetadataKey, GroupMetadataValue
 
@@ -114,7 +114,7 @@ class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord, None]):
         _producer_epoch: int,
         *,
         is_commit: bool,
-        offset: int,  # noqa: ARG002 - other runtimes need it
+        offset: Offset,  # noqa: ARG002 - other runtimes need it
     ) -> None:
         """Commit the offsets of a transaction, or drop them."""
         self._runtimes[name.partition].machine.end_transaction(producer_id, is_commit=is_commit)

@@ -17,7 +17,7 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.replication_wait import Awaited, in_doubt
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import ProducerId, TopicPartition
+from ottla.model.identifiers import Offset, ProducerId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.log.admission import Origin
 from ottla.storage.producers.transaction_terms import TransactionTerms
@@ -39,7 +39,7 @@ class MarkerReader(Protocol):
         producer_epoch: int,
         *,
         is_commit: bool,
-        offset: int,
+        offset: Offset,
     ) -> None:
         """Apply a marker that has just been appended at this offset."""
         ...
@@ -90,9 +90,9 @@ class MarkerWriting:
                 ProducerId(marker.producer_id),
                 marker.producer_epoch,
                 is_commit=marker.transaction_result,
-                offset=offset,
+                offset=Offset(offset),
             )
-        return Awaited(partition, offset + 1, partition.leader_epoch)
+        return Awaited(partition, Offset(offset + 1), partition.leader_epoch)
 
     def _append_to(self, partition: Partition, marker: WritableTxnMarker) -> int:
         now_ms = self.clock.now_ms()

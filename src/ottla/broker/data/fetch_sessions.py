@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from ottla.environment.randomness import Randomness
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.replication.partition import NO_REPLICA, Fetched, Partition
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 
@@ -44,8 +44,8 @@ class QuietMark(NamedTuple):
 
     partition: Partition
     follower_news_count: int
-    high_watermark: int
-    log_start_offset: int
+    high_watermark: Offset
+    log_start_offset: Offset
     wanted: FetchPartition
 
     @classmethod

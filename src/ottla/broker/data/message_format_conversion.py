@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 from ottla.storage.files.log_slice import LogSlice
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import MAGIC, MAGIC_AT
@@ -41,7 +42,7 @@ class OldFormats:
             return await loop.run_in_executor(self._threads, _all_batches, sets)
 
     async def message_set(
-        self, records: LogSlice, *, magic: int, first_offset: int, bytes_max: int
+        self, records: LogSlice, *, magic: int, first_offset: Offset, bytes_max: int
     ) -> bytes:
         """Convert batches until there are bytes_max; ApiError if not even the first can be."""
         if not len(records) or bytes_max <= 0:
@@ -74,7 +75,7 @@ def _batches(messages: memoryview) -> memoryview:
     return memoryview(bytearray().join(to_batches(messages, base_offset=0)))
 
 
-def _message_set(records: LogSlice, magic: int, first_offset: int, bytes_max: int) -> bytes:
+def _message_set(records: LogSlice, magic: int, first_offset: Offset, bytes_max: int) -> bytes:
     converted: list[bytes] = []
     size_bytes = 0
     try:

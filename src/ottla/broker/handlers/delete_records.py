@@ -18,7 +18,7 @@ from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, TopicPartition
+from ottla.model.identifiers import BrokerId, Offset, TopicPartition
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
 from ottla.wire.messages.delete_records import (
@@ -38,7 +38,7 @@ class _Deletion:
     """A partition with a new log start, and its result."""
 
     partition: Partition
-    offset: int
+    offset: Offset
     result: DeleteRecordsPartitionResult
 
 
@@ -77,7 +77,8 @@ class DeleteRecordsHandler:
             partition = self.partitions.get(TopicPartition(topic, index))
             if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, topic)  # noqa: TRY301
-            deletions.append(_Deletion(partition, partition.delete_records(wanted.offset), result))
+            low_watermark = partition.delete_records(Offset(wanted.offset))
+            deletions.append(_Deletion(partition, low_watermark, result))
         except ApiError as error:
             result.error_code = error.code
         return result

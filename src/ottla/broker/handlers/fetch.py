@@ -42,7 +42,7 @@ from ottla.concurrency.timer_queue import shared_deadline
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, LeaderEpoch, TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.replication.in_sync import Follower, FollowerKey, committed_key, log_end_key
 from ottla.replication.partition import NO_REPLICA, Fetched
 from ottla.wire.api_key import ApiKey
@@ -233,7 +233,7 @@ class FetchHandler:
     def _is_behind(self, partition: FetchedPartition) -> bool:
         assert partition.name is not None, "it has been read from"
         kept = self.partitions.find(partition.name)
-        return kept is None or kept.is_behind(partition.wanted.fetch_offset)
+        return kept is None or kept.is_behind(Offset(partition.wanted.fetch_offset))
 
     def _read_all(
         self, wanted: Collection[FetchedPartition], reader: FetchReader
@@ -291,11 +291,11 @@ class FetchHandler:
             is_held_back = self.throttle.is_held_back(partition, reader.follower.broker_id)
             found = partition.read_as_follower(
                 reader.follower,
-                wanted.fetch_offset,
+                Offset(wanted.fetch_offset),
                 0 if is_held_back else min(wanted.partition_max_bytes, bytes_left),
                 leader_epoch=LeaderEpoch(wanted.current_leader_epoch),
                 last_fetched_epoch=LeaderEpoch(wanted.last_fetched_epoch),
-                log_start_offset=wanted.log_start_offset,
+                log_start_offset=Offset(wanted.log_start_offset),
                 whole_batch=bytes_before == 0 and not is_held_back,
                 asked_ms=reader.asked_ms,
             )
@@ -305,7 +305,7 @@ class FetchHandler:
         if reader.rack and (other := self.preferred.find(partition, reader.rack, wanted)):
             return other
         return partition.read(
-            wanted.fetch_offset,
+            Offset(wanted.fetch_offset),
             min(wanted.partition_max_bytes, bytes_left),
             leader_epoch=LeaderEpoch(wanted.current_leader_epoch),
             last_fetched_epoch=LeaderEpoch(wanted.last_fetched_epoch),
@@ -363,7 +363,7 @@ class FetchHandler:
             messages = await self.old_formats.message_set(
                 found.records,
                 magic=0 if version < _TIMESTAMPS_SINCE else 1,
-                first_offset=partition.wanted.fetch_offset,
+                first_offset=Offset(partition.wanted.fetch_offset),
                 bytes_max=bytes_left,
             )
         except ApiError as error:

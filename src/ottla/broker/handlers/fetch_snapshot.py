@@ -14,7 +14,7 @@ from ottla.broker.metadata_store.metadata_history import MetadataFeed
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.wire.messages.fetch_snapshot import (
     FetchSnapshotRequest,
     FetchSnapshotRequestPartitionSnapshot,
@@ -66,7 +66,7 @@ class FetchSnapshotHandler:
         self, name: TopicPartition, wanted: FetchSnapshotRequestPartitionSnapshot, bytes_max: int
     ) -> FetchSnapshotResponsePartitionSnapshot:
         snapshot_id, position = wanted.snapshot_id, wanted.position
-        snapshot = self.snapshots.find(snapshot_id.epoch, snapshot_id.end_offset)
+        snapshot = self.snapshots.find(snapshot_id.epoch, Offset(snapshot_id.end_offset))
         code = ErrorCode.NONE
         if name != METADATA_PARTITION:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

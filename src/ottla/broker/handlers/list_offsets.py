@@ -22,7 +22,7 @@ from ottla.concurrency.yield_budget import TimeSlices, YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import LeaderEpoch, TopicPartition
+from ottla.model.identifiers import LeaderEpoch, Offset, TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST, READ_COMMITTED
 from ottla.replication.partition import Partition
 from ottla.storage.log.leader_epochs import NO_EPOCH
@@ -134,7 +134,9 @@ class ListOffsetsHandler:
             partition_index=index,
             timestamp=timestamp_ms,
             offset=offset,
-            leader_epoch=_epoch(partition, offset) if version >= _EPOCHS_SINCE else NO_EPOCH,
+            leader_epoch=_epoch(partition, Offset(offset))
+            if version >= _EPOCHS_SINCE
+            else NO_EPOCH,
         )
 
 
@@ -169,7 +171,7 @@ def _check_known(partition: Partition, version: int) -> None:
         )
 
 
-def _epoch(partition: Partition, offset: int) -> LeaderEpoch:
+def _epoch(partition: Partition, offset: Offset) -> LeaderEpoch:
     """Return the epoch in which the record at an offset was written, or would be."""
     if offset < 0:
         return NO_EPOCH
@@ -177,7 +179,7 @@ def _epoch(partition: Partition, offset: int) -> LeaderEpoch:
     return partition.leader_epoch if epoch is None else epoch
 
 
-def _find(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, int]:
+def _find(partition: Partition, timestamp: int, end_offset: Offset) -> tuple[int, int]:
     log = partition.log
     if timestamp == LATEST:
         return -1, end_offset

@@ -42,7 +42,7 @@ from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.model.topic_names import INTERNAL_TOPICS
 from ottla.replication.partition import Partition
@@ -292,7 +292,7 @@ class ProduceHandler:
         if is_awaited:
             end_offset = appended.last_offset + 1
             return _Outcome(
-                response, partition, Awaited(partition, end_offset, partition.leader_epoch)
+                response, partition, Awaited(partition, Offset(end_offset), partition.leader_epoch)
             )
         return _Outcome(response, partition)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import Offset
 from ottla.replication.partition import Partition
 
 _log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Flushing:
             del self._running[id(partition)]
             held.set_result(None)
 
-    async def _flush_to(self, partition: Partition, end_offset: int) -> None:
+    async def _flush_to(self, partition: Partition, end_offset: Offset) -> None:
         """Join the running flush; if it began too early, begin the next one.
 
         A flush that was begun for this offset and did not reach it has failed.

@@ -23,7 +23,14 @@ from ottla.metadata.records import (
     RemoveTopicRecord,
 )
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import ZERO_UUID, BrokerId, LeaderEpoch, TopicPartition
+from ottla.model.identifiers import (
+    FIRST_OFFSET,
+    ZERO_UUID,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.in_sync import NO_LEADER, Assignment
 from ottla.replication.partition import Partition
@@ -65,7 +72,7 @@ class PartitionRoles:
         broker_epoch: Callable[[], int] = lambda: -1,
         following: Following | None = None,
         on_candidate: OnCandidate = lambda *_: None,
-        high_watermark_of: Callable[[TopicPartition], int] = lambda _: 0,
+        high_watermark_of: Callable[[TopicPartition], Offset] = lambda _: FIRST_OFFSET,
     ) -> None:
         self.node_id = node_id
         self._clock = clock

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, PartitionImage
-from ottla.model.identifiers import BrokerId, TopicPartition
+from ottla.model.identifiers import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 from ottla.replication.in_sync import NO_LEADER, Assignment
 from ottla.replication.partition import Partition
 from ottla.storage.log.log import PartitionLog
@@ -42,7 +42,7 @@ class PartitionRoles:
         broker_epoch: Callable[[], int] = lambda: -1,
         following: Following | None = None,
         on_candidate: OnCandidate = lambda *_: None,
-        high_watermark_of: Callable[[TopicPartition], int] = lambda _: 0,
+        high_watermark_of: Callable[[TopicPartition], Offset] = lambda _: FIRST_OFFSET,
     ) -> None:
         self.node_id = node_id
         self._clock = clock

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from ottla.concurrency.notifier import Notifier
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import LeaderEpoch, TopicPartition
+from ottla.model.identifiers import LeaderEpoch, Offset, TopicPartition
 from ottla.replication.partition import Partition
 
 LEASE_IN_DOUBT: Final = "doubt"
@@ -17,7 +17,7 @@ class Awaited(NamedTuple):
     """An append to a partition that ends before this offset, in this leader epoch."""
 
     partition: Partition
-    end_offset: int
+    end_offset: Offset
     leader_epoch: LeaderEpoch
 
 

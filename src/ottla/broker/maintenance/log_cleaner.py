@@ -22,7 +22,7 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.compaction.compaction_plan import CompactionPlan, first_dirty_offset, plan
@@ -266,7 +266,7 @@ class LogCleaner:
         finally:
             self._replacing.discard(name)
 
-    async def _note(self, partition: Partition, end_offset: int) -> None:
+    async def _note(self, partition: Partition, end_offset: Offset) -> None:
         folder = self._log_dirs.dir_of(partition.name)
         if folder is None or not self._is_here(partition) or partition.log.is_offline:
             raise AbandonedCompactionError(f"{partition.name} is gone")

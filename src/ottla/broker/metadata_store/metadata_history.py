@@ -16,6 +16,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import Buffer, batches
 from ottla.wire.records.builder import BatchBuilder
@@ -37,14 +38,14 @@ class Snapshot(NamedTuple):
     """All of the metadata at one moment of a term."""
 
     epoch: int
-    end_offset: int
+    end_offset: Offset
     data: bytes
 
 
 class MetadataSource(Protocol):
     """The source of the controller's decisions."""
 
-    async def pull(self, controller: BrokerImage, epoch: int, offset: int) -> Batches | Snapshot:
+    async def pull(self, controller: BrokerImage, epoch: int, offset: Offset) -> Batches | Snapshot:
         """Return a controller's decisions after an offset of a term.
 
         It may wait a while for a decision. If the offset is not of the controller's term, the
@@ -54,9 +55,9 @@ class MetadataSource(Protocol):
         ...
 
 
-def first_offset(epoch: int) -> int:
+def first_offset(epoch: int) -> Offset:
     """Return where the offsets of a term begin."""
-    return epoch << _OFFSET_BITS
+    return Offset(epoch << _OFFSET_BITS)
 
 
 class MetadataFeed:
@@ -73,7 +74,7 @@ class MetadataFeed:
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The first offset that is not decided yet."""
         return self.image.end_offset
 
@@ -83,7 +84,7 @@ class MetadataFeed:
         for first in range(0, len(records), RECORDS_PER_BATCH_MAX):
             some = records[first : first + RECORDS_PER_BATCH_MAX]
             base_offset = self.end_offset + first
-            data = _batch_of(some, base_offset, self.epoch, now_ms)
+            data = _batch_of(some, Offset(base_offset), self.epoch, now_ms)
             self._batches.append((base_offset, data))
             self._kept_bytes += len(data)
         self.image = image
@@ -103,7 +104,7 @@ class MetadataFeed:
         """
         self._listeners.append(listener)
 
-    def read(self, epoch: int, offset: int) -> Batches | None:
+    def read(self, epoch: int, offset: Offset) -> Batches | None:
         """Return the decisions after an offset of a term; None if that takes a snapshot."""
         if epoch != self.epoch:
             return None
@@ -113,7 +114,7 @@ class MetadataFeed:
             if reached <= offset:
                 break
             wanted.append(data)
-            reached = base_offset
+            reached = Offset(base_offset)
         return Batches(epoch, b"".join(reversed(wanted))) if reached == offset else None
 
     def snapshot(self) -> Snapshot:
@@ -122,7 +123,10 @@ class MetadataFeed:
         records = records_between(ClusterImage(image.cluster_id), image)
         data = b"".join(
             _batch_of(
-                records[first : first + RECORDS_PER_BATCH_MAX], first, self.epoch, self._began_ms
+                records[first : first + RECORDS_PER_BATCH_MAX],
+                Offset(first),
+                self.epoch,
+                self._began_ms,
             )
             for first in range(0, len(records), RECORDS_PER_BATCH_MAX)
         )
@@ -175,7 +179,7 @@ def _records_in(data: Buffer) -> list[MetadataRecord]:
 
 
 def _batch_of(
-    records: Sequence[MetadataRecord], base_offset: int, epoch: int, now_ms: int
+    records: Sequence[MetadataRecord], base_offset: Offset, epoch: int, now_ms: int
 ) -> bytes:
     builder = BatchBuilder(base_offset=base_offset, leader_epoch=epoch)
     for record in records:

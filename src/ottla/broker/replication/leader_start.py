@@ -4,7 +4,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, LeaderEpoch, TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.model.isolation_level import EARLIEST
 from ottla.rpc.connection import Connection
 from ottla.wire.messages.list_offsets import (
@@ -23,7 +23,7 @@ async def leader_start_offset(
     name: TopicPartition,
     leader_epoch: LeaderEpoch,
     timeout_ms: int,
-) -> int:
+) -> Offset:
     """Return the first offset of the leader's log; ApiError if the leader does not say."""
     wanted = ListOffsetsPartition(
         partition_index=name.partition, current_leader_epoch=leader_epoch, timestamp=EARLIEST
@@ -38,4 +38,4 @@ async def leader_start_offset(
     if len(found) != 1 or found[0].error_code:
         code = found[0].error_code if found else ErrorCode.UNKNOWN_SERVER_ERROR
         raise ApiError(ErrorCode(code), f"{name}: where does its leader begin?")
-    return found[0].offset
+    return Offset(found[0].offset)

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from ottla.model.identifiers import LeaderEpoch
+from ottla.model.identifiers import LeaderEpoch, Offset
 from ottla.replication.follower import next_fetch
 from ottla.replication.partition import Partition
 from ottla.rpc.fetch_session import PartitionKey
@@ -21,7 +21,7 @@ def key_of(partition: Partition) -> PartitionKey:
 class Asked(NamedTuple):
     """The request for the partition; a response fits only this state."""
 
-    offset: int
+    offset: Offset
     last_fetched_epoch: LeaderEpoch
     leader_epoch: LeaderEpoch
 

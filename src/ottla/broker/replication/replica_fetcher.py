@@ -26,7 +26,7 @@ from ottla.broker.replication.replica_fetch_state import FetchPosition, key_of
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, LeaderEpoch
+from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
@@ -297,9 +297,9 @@ class ReplicaFetcher:
             if throttle.is_throttled(partition):
                 throttle.count(len(data))
             if (beginning := beginning_before(partition.log, data)) is not None:
-                partition.restart_at(beginning, self._world.clock.now_ms())
+                partition.restart_at(Offset(beginning), self._world.clock.now_ms())
             appended = partition.append_as_follower(data, self._world.clock.now_ms())
-        partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
+        partition.follow_offsets(Offset(answer.high_watermark), Offset(answer.log_start_offset))
         position.is_caught_up = answer.high_watermark <= partition.log.end_offset
         if appended is not None or partition.log.log_start_offset != start_offset:
             self._session.put(position.key)
@@ -309,7 +309,7 @@ class ReplicaFetcher:
         partition, found = position.partition, answer.diverging_epoch
         assert found is not None
         end_offset = partition.log.end_offset
-        if partition.truncate(EpochEnd(LeaderEpoch(found.epoch), found.end_offset)):
+        if partition.truncate(EpochEnd(LeaderEpoch(found.epoch), Offset(found.end_offset))):
             _log.error(_LOST, partition.name)
         _log.info("%s: cut from %d to %d", partition.name, end_offset, partition.log.end_offset)
         self._session.put(position.key)

@@ -12,6 +12,7 @@ from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.replica_fetcher import FETCH_VERSION
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
 from ottla.rpc.partition_fetcher import PartitionFetcher
@@ -85,7 +86,7 @@ class ReplicaRepair:
             taken_to = await self._threads.run(repair.take, damage, data)
             if taken_to <= offset:
                 raise RepairError(f"the leader has nothing at offset {offset} yet")
-            offset, data = taken_to, None
+            offset, data = Offset(taken_to), None
 
 
 class _Leader:
@@ -108,7 +109,7 @@ class _Leader:
         if not is_same or partition.in_sync is not None:
             raise RepairError(f"{partition.name} has another leader")
 
-    async def fetch(self, offset: int) -> memoryview:
+    async def fetch(self, offset: Offset) -> memoryview:
         """Return batches from the one with this offset on; LackingError if there is none."""
         partition, settings = self._partition, self._world.settings
         wanted = FetchPartition(

@@ -35,7 +35,7 @@ from ottla.machines.controller.lost_replicas import is_counted_on
 from ottla.metadata.image import ClusterImage, Endpoint
 from ottla.metadata.records import LOST_DIRECTORY
 from ottla.model.api_error import ApiError
-from ottla.model.identifiers import BrokerId, TopicPartition
+from ottla.model.identifiers import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs.log_dir import LogDir
@@ -107,10 +107,10 @@ class HighWatermarks:
         self._log_dirs = log_dirs
         self._threads = threads
 
-    def noted(self, name: TopicPartition) -> int:
+    def noted(self, name: TopicPartition) -> Offset:
         """Return the high watermark in the checkpoint; 0 if there is none."""
         folder = self._log_dirs.dir_of(name)
-        return 0 if folder is None else folder.high_watermarks.get(name, 0)
+        return FIRST_OFFSET if folder is None else folder.high_watermarks.get(name, FIRST_OFFSET)
 
     async def checkpoint(self) -> None:
         """Write all checkpoints, on a thread."""
@@ -133,7 +133,7 @@ class HighWatermarks:
                 except OSError as error:
                     folder.refuse(error)
 
-    def _of(self, folder: LogDir) -> dict[TopicPartition, int]:
+    def _of(self, folder: LogDir) -> dict[TopicPartition, Offset]:
         """Return the high watermarks; for a log without a role yet, the one in the checkpoint."""
         here = ((name, self._partitions.find(name)) for name in folder.hosted)
         known = {name: one.high_watermark for name, one in here if one is not None}
@@ -305,4 +305,4 @@ def _suspect_where_stuck(partition: Partition) -> None:
     if partition.in_sync is None or partition.log.is_offline:
         return
     for offset in partition.in_sync.stuck_offsets():
-        suspect(partition.log, offset)
+        suspect(partition.log, Offset(offset))

@@ -24,6 +24,7 @@ from ottla.metadata.records import ConfigRecord, MetadataRecord, PartitionChange
 from ottla.metadata.replay import replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.broker_settings import BROKER_SETTINGS
 from ottla.model.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
@@ -120,7 +121,7 @@ def _decide(
             changes = _differences(resource, old, new)
             records += changes
             if has_brokers and any(change.name in CONTRADICTING for change in changes):
-                image = replay(image, changes, image.end_offset + len(changes))
+                image = replay(image, changes, Offset(image.end_offset + len(changes)))
         except ApiError as raised:
             error = raised
         outcomes.append(ConfigOutcome(request.resource_type, request.resource_name, error))
@@ -134,7 +135,7 @@ def _without_needless_candidates(
     """Drop eligible leader replicas where the ISR reaches the new min.insync.replicas."""
     if not any(isinstance(one, ConfigRecord) and one.name == MIN_ISR for one in records):
         return []
-    after = replay(image, records, image.end_offset + len(records))
+    after = replay(image, records, Offset(image.end_offset + len(records)))
     leadership = Leadership(after, settings)
     places = leadership.places(lambda one: bool(one.isr and one.eligible_leader_replicas))
     changes = (leadership.change(place).record() for place in places)

@@ -23,7 +23,7 @@ from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.metadata.replay import replay
-from ottla.model.identifiers import BrokerId
+from ottla.model.identifiers import BrokerId, Offset
 from ottla.wire.messages import alter_configs, incremental_alter_configs
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -66,7 +66,7 @@ class Controller:
         self.image = image
         self.settings = settings
 
-    def replay(self, records: Iterable[MetadataRecord], end_offset: int) -> None:
+    def replay(self, records: Iterable[MetadataRecord], end_offset: Offset) -> None:
         """Go on to the image that these records lead to, with which the log ends here."""
         self.image = replay(self.image, records, end_offset)
 

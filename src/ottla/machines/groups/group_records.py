@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from ottla.model.identifiers import ZERO_UUID, LeaderEpoch
+from ottla.model.identifiers import ZERO_UUID, LeaderEpoch, Offset
 from ottla.wire.coordinator_records.classic_group import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -31,7 +31,7 @@ class GroupRecord(NamedTuple):
 class CommittedOffset(NamedTuple):
     """How far a group has come in a partition."""
 
-    offset: int
+    offset: Offset
     leader_epoch: LeaderEpoch
     metadata: str
     commit_timestamp_ms: int
@@ -43,10 +43,10 @@ def committed_offset(value: OffsetCommitValue | LegacyOffsetCommitValue) -> Comm
     """Read a committed offset from its record, of any age."""
     if isinstance(value, LegacyOffsetCommitValue):
         return CommittedOffset(
-            value.offset, LeaderEpoch(-1), value.metadata, value.commit_timestamp
+            Offset(value.offset), LeaderEpoch(-1), value.metadata, value.commit_timestamp
         )
     return CommittedOffset(
-        offset=value.offset,
+        offset=Offset(value.offset),
         leader_epoch=LeaderEpoch(value.leader_epoch),
         metadata=value.metadata,
         commit_timestamp_ms=value.commit_timestamp,

@@ -25,7 +25,7 @@ from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, LeaderEpoch
+from ottla.model.identifiers import ZERO_UUID, LeaderEpoch, Offset
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -49,7 +49,7 @@ from ottla.wire.messages.offset_fetch import (
 )
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 9
-NO_OFFSET: Final = CommittedOffset(-1, LeaderEpoch(-1), "", -1)
+NO_OFFSET: Final = CommittedOffset(Offset(-1), LeaderEpoch(-1), "", -1)
 _TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 
 
@@ -211,7 +211,7 @@ def _committed(
     now: Moment,
 ) -> CommittedOffset:
     plain = CommittedOffset(
-        offset=partition.committed_offset,
+        offset=Offset(partition.committed_offset),
         leader_epoch=LeaderEpoch(partition.committed_leader_epoch),
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=now.wall_ms,

@@ -14,7 +14,7 @@ from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, LeaderEpoch
+from ottla.model.identifiers import ZERO_UUID, LeaderEpoch, Offset
 from ottla.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -96,7 +96,7 @@ def _committed(
     partition: TxnOffsetCommitRequestPartition, topic_id: bytes, now: Moment
 ) -> CommittedOffset:
     return CommittedOffset(
-        offset=partition.committed_offset,
+        offset=Offset(partition.committed_offset),
         leader_epoch=LeaderEpoch(partition.committed_leader_epoch),
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=now.wall_ms,

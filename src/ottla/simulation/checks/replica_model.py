@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 from ottla.storage.log.log import PartitionLog
 from ottla.wire.records.batch import batch_at, batches
 from ottla.wire.records.control import EndTxnMarker, end_txn_marker_of
@@ -90,4 +91,4 @@ class Mirror:
             if not found:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"nothing is at {self._end_offset}")
             self.batches += found
-            self._end_offset = found[-1].end_offset
+            self._end_offset = Offset(found[-1].end_offset)

@@ -25,6 +25,7 @@ from typing import Any, Final
 from ottla.broker.coordinators.transaction_state_topic import partition_of_transaction
 from ottla.machines.transactions.transaction import PREPARED, State
 from ottla.metadata.image import PartitionImage
+from ottla.model.identifiers import FIRST_OFFSET
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.replication.partition import Partition
 from ottla.simulation.checks.checkers import Violation
@@ -277,7 +278,7 @@ def _is_rolled(teller: _Teller, step: Step) -> bool:
 def _is_damaged(teller: _Teller, step: Step) -> bool:
     """Tell whether a replica is known to have lost something."""
     found = teller.replica(step.whom)
-    return found is not None and bool(found.log.segments.damaged_from(0))
+    return found is not None and bool(found.log.segments.damaged_from(FIRST_OFFSET))
 
 
 def _is_proposed(teller: _Teller, step: Step) -> bool:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ProducerId
+from ottla.model.identifiers import Offset, ProducerId
 from ottla.storage.compaction.offset_map import OffsetMap, shift_timestamps
 from ottla.storage.indexes.aborted_index import ENTRY, ENTRY_BYTES, VERSION, AbortedTransaction
 from ottla.storage.indexes.sparse_index import CorruptIndexError
@@ -95,7 +95,7 @@ class TransactionTracker:
         self._with_batches.remove(producer_id)
         return SeenMarker(is_needless=False, aborted=aborted)
 
-    def _advance(self, offset: int) -> None:
+    def _advance(self, offset: Offset) -> None:
         """Apply the beginnings of transactions up to this offset."""
         while self._coming and self._coming[-1].first_offset <= offset:
             aborted = self._coming.pop()
@@ -150,7 +150,7 @@ class BatchCleaner:
     def __init__(
         self,
         offset_map: OffsetMap,
-        end_offset: int,
+        end_offset: Offset,
         last_by_producer: Mapping[ProducerId, ProducerEntry],
         now_ms: int,
         delete_retention_ms: int,

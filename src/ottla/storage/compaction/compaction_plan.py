@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from ottla.environment.disk import Disk
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.model.settings.topic_config import NO_LIMIT
 from ottla.storage.files.checkpoints import CorruptCheckpointError, read_offsets
 from ottla.storage.log.log import PartitionLog
@@ -28,8 +28,8 @@ FIRST_DIRTY_OFFSET_FILE: Final = "cleaner-offset-checkpoint"
 class CompactionPlan:
     """The part to compact, and the expected gain."""
 
-    first_dirty_offset: int
-    end_offset: int
+    first_dirty_offset: Offset
+    end_offset: Offset
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
@@ -41,7 +41,7 @@ class CompactionPlan:
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
 
-def read_first_dirty_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+def read_first_dirty_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
     """Read the clean offsets of a log dir's logs; without a readable file, all are unknown."""
     try:
         return read_offsets(disk, path)
@@ -49,7 +49,7 @@ def read_first_dirty_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]
         return {}
 
 
-def first_dirty_offset(log: PartitionLog, noted_offset: int | None) -> int:
+def first_dirty_offset(log: PartitionLog, noted_offset: Offset | None) -> Offset:
     """Return where a log begins to be dirty, from the offset recorded at its last compaction.
 
     An offset outside the log belongs to another log. A truncation lowers the recorded offset to its
@@ -61,7 +61,7 @@ def first_dirty_offset(log: PartitionLog, noted_offset: int | None) -> int:
 
 
 def plan(
-    log: PartitionLog, first_dirty_offset: int, last_stable_offset: int, now_ms: int
+    log: PartitionLog, first_dirty_offset: Offset, last_stable_offset: Offset, now_ms: int
 ) -> CompactionPlan | None:
     """Plan a compaction, if `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` demands one.
 
@@ -90,7 +90,7 @@ def plan(
 
 
 def _cleanable_count(
-    log: PartitionLog, row: list[Segment], first_dirty: int, last_stable_offset: int, now_ms: int
+    log: PartitionLog, row: list[Segment], first_dirty: int, last_stable_offset: Offset, now_ms: int
 ) -> int:
     """Return how many segments from the first on may be compacted."""
     youngest_ms = now_ms - log.config.min_compaction_lag_ms

@@ -20,6 +20,7 @@ from itertools import chain, pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import Offset
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.compaction import segment_swap
 from ottla.storage.compaction.batch_cleaner import (
@@ -53,8 +54,8 @@ class Source(NamedTuple):
 
     segment: Segment
     """The log's own, which the thread leaves alone."""
-    base_offset: int
-    end_offset: int
+    base_offset: Offset
+    end_offset: Offset
     size_bytes: int
 
 
@@ -140,7 +141,7 @@ class CleanedGroup(NamedTuple):
     """The number of truncations of the log when the compaction began."""
 
     @property
-    def base_offset(self) -> int:
+    def base_offset(self) -> Offset:
         """Where the cleaned segment begins."""
         return self.sources[0].base_offset
 
@@ -184,7 +185,7 @@ class Compaction:
         self._groups: Iterator[CleanedGroup] | None = None
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """Up to where the log is clean once every group is taken over."""
         return self._end_offset
 
@@ -229,7 +230,7 @@ class Compaction:
             for batch in self._reader.batches(source):
                 unplaced_offset = _add_keys(keys, batch, first_dirty_offset, tracker)
                 if unplaced_offset != _ALL_PLACED:
-                    self._end_offset = unplaced_offset
+                    self._end_offset = Offset(unplaced_offset)
                     return keys
         self._end_offset = self._plan.end_offset
         return keys
@@ -298,7 +299,7 @@ class Compaction:
 
 
 def _add_keys(
-    keys: OffsetMap, batch: RecordBatch, start_offset: int, tracker: TransactionTracker
+    keys: OffsetMap, batch: RecordBatch, start_offset: Offset, tracker: TransactionTracker
 ) -> int:
     if batch.is_control:
         tracker.see_marker(batch)
@@ -336,7 +337,7 @@ def prepare(log: PartitionLog, group: CleanedGroup) -> None:
     _check_unchanged(log, group)
     try:
         # A snapshot at this offset may list an open transaction whose marker was compacted away.
-        log.producers.snapshots.remove_before(group.sources[-1].base_offset + 1)
+        log.producers.snapshots.remove_before(Offset(group.sources[-1].base_offset + 1))
     except OSError as error:
         log.take_offline(error)
         raise

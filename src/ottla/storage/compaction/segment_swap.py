@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import Offset
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.files.damage import damage_path
 from ottla.storage.files.open_files import OpenFiles
@@ -38,7 +39,7 @@ _WRITTEN_BYTES: Final = 1 << 20
 
 
 def segment_called(
-    files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, suffix: str
+    files: OpenFiles, directory: str, base_offset: Offset, config: TopicConfig, suffix: str
 ) -> Segment:
     """Return a segment whose file names have this suffix, without any I/O."""
     segment = Segment(files, directory, base_offset, config, now_ms=0)
@@ -51,7 +52,7 @@ def segment_called(
 # -- the steps ------------------------------------------------------------------------------------
 
 
-def discard(disk: Disk, directory: str, base_offset: int) -> None:
+def discard(disk: Disk, directory: str, base_offset: Offset) -> None:
     """Remove files of an undecided compaction."""
     # Remove the last .cleaned file last: else a crash would leave an apparent decision.
     for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
@@ -60,14 +61,14 @@ def discard(disk: Disk, directory: str, base_offset: int) -> None:
                 disk.remove(_path(directory, base_offset, part, suffix))
 
 
-def decide(disk: Disk, directory: str, base_offset: int) -> None:
+def decide(disk: Disk, directory: str, base_offset: Offset) -> None:
     """Commit the swap, durably: from here on only the new segment counts."""
     for part in reversed(_PARTS):
         _rename(disk, directory, base_offset, part, CLEANED_SUFFIX, SWAP_SUFFIX)
     disk.sync_directory(directory)
 
 
-def finish(disk: Disk, directory: str, base_offset: int) -> None:
+def finish(disk: Disk, directory: str, base_offset: Offset) -> None:
     """Give the new files their names, once nothing else has them. Sync the directory then."""
     for part in _PARTS:
         _rename(disk, directory, base_offset, part, SWAP_SUFFIX, "")
@@ -83,8 +84,8 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
     """
     names = disk.list_directory(directory)
     found = [match for name in names if (match := _FILE.fullmatch(name))]
-    undecided = {int(match[1]) for match in found if match[3] == CLEANED_SUFFIX}
-    decided = {int(match[1]) for match in found if match[3] == SWAP_SUFFIX} - undecided
+    undecided = {Offset(int(match[1])) for match in found if match[3] == CLEANED_SUFFIX}
+    decided = {Offset(int(match[1])) for match in found if match[3] == SWAP_SUFFIX} - undecided
     for base_offset in sorted(undecided):
         discard(disk, directory, base_offset)
     for base_offset in sorted(decided):
@@ -101,7 +102,7 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
     return disk.list_directory(directory) if undecided or decided else names
 
 
-def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
+def _end_offset(disk: Disk, directory: str, base_offset: Offset) -> Offset:
     """Return the offset up to which a decided segment replaces others: at least its namesake."""
     files = OpenFiles(disk)
     segment = segment_called(files, directory, base_offset, TopicConfig(), SWAP_SUFFIX)
@@ -112,21 +113,21 @@ def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
         # It was synced, and its end is lost all the same: recovery will report that. The segments
         # that it replaced are then known from its index, except for the last stretch.
         end_offset = _indexed_end(segment)
-    return max(end_offset, base_offset + 1)
+    return Offset(max(end_offset, base_offset + 1))
 
 
-def _indexed_end(segment: Segment) -> int:
+def _indexed_end(segment: Segment) -> Offset:
     with suppress(CorruptIndexError):
-        return segment.offset_index.last_offset + 1
+        return Offset(segment.offset_index.last_offset + 1)
     return segment.base_offset
 
 
-def _path(directory: str, base_offset: int, part: str, suffix: str) -> str:
+def _path(directory: str, base_offset: Offset, part: str, suffix: str) -> str:
     return posixpath.join(directory, segment_name(base_offset) + part + suffix)
 
 
 def _rename(
-    disk: Disk, directory: str, base_offset: int, part: str, old_suffix: str, new_suffix: str
+    disk: Disk, directory: str, base_offset: Offset, part: str, old_suffix: str, new_suffix: str
 ) -> None:
     old_path = _path(directory, base_offset, part, old_suffix)
     with suppress(FileNotFoundError):  # most segments have no .txnindex
@@ -154,7 +155,7 @@ class CleanedSegment:
         self,
         disk: Disk,
         directory: str,
-        base_offset: int,
+        base_offset: Offset,
         config: TopicConfig,
         pace: Callable[[int], None],
     ) -> None:

@@ -24,6 +24,7 @@ from ottla.environment.disk import Disk
 from ottla.model.identifiers import (
     ZERO_UUID,
     BrokerId,
+    Offset,
     TopicPartition,
     uuid_from_text,
     uuid_to_text,
@@ -180,18 +181,20 @@ def encode_table(lines: Collection[str]) -> bytes:
     return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 
-def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
     """Read a checkpoint of one offset per partition."""
-    offset_by_partition: dict[TopicPartition, int] = {}
+    offset_by_partition: dict[TopicPartition, Offset] = {}
     for line in read_table(disk, path, words_per_line=3):
         partition = TopicPartition(line.words[0], line.number(1, INT32_MAX))
         if partition in offset_by_partition:
             raise line.error("is the partition's second offset")
-        offset_by_partition[partition] = line.number(2, INT64_MAX)
+        offset_by_partition[partition] = Offset(line.number(2, INT64_MAX))
     return offset_by_partition
 
 
-def write_offsets(disk: Disk, path: str, offset_by_partition: Mapping[TopicPartition, int]) -> None:
+def write_offsets(
+    disk: Disk, path: str, offset_by_partition: Mapping[TopicPartition, Offset]
+) -> None:
     """Replace a checkpoint by one with these offsets."""
     entries = offset_by_partition.items()
     write_table(disk, path, [f"{topic} {index} {offset}" for (topic, index), offset in entries])
@@ -213,7 +216,7 @@ class OffsetTable:
         self._numbers = count(1)
         self._written_number = 0
 
-    def told(self, offset_by_partition: Mapping[TopicPartition, int]) -> Write:
+    def told(self, offset_by_partition: Mapping[TopicPartition, Offset]) -> Write:
         """Return the function that writes these offsets, unless newer ones were given by then."""
         number = next(self._numbers)
         offsets = dict(offset_by_partition)

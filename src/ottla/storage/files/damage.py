@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import Offset
 from ottla.storage.files.checkpoints import (
     INT32_MAX,
     INT64_MAX,
@@ -42,11 +43,11 @@ class Damage(NamedTuple):
 
     position: int
     end_position: int
-    offset: int
-    end_offset: int
+    offset: Offset
+    end_offset: Offset
     kind: DamageKind = DamageKind.IN_USE
 
-    def is_lost_from(self, start_offset: int) -> bool:
+    def is_lost_from(self, start_offset: Offset) -> bool:
         """Return whether another replica may have records that are lost here from an offset on."""
         return self.kind is not DamageKind.OLD_FORMAT and self.end_offset > start_offset
 
@@ -68,7 +69,7 @@ def read_damage(disk: Disk, path: str) -> tuple[Damage, ...]:
         if line.number(5, _UINT32_MAX) != _checksum(line.words[:5]):
             raise line.error("has another CRC than it says")
         positions = line.number(0, INT32_MAX), line.number(1, INT32_MAX)
-        offsets = line.number(2, INT64_MAX), line.number(3, INT64_MAX)
+        offsets = Offset(line.number(2, INT64_MAX)), Offset(line.number(3, INT64_MAX))
         found.append(Damage(*positions, *offsets, DamageKind(line.number(4, max(DamageKind)))))
     return tuple(found)
 

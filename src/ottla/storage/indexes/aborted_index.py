@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.environment.disk import Buffer, Disk
-from ottla.model.identifiers import ProducerId
+from ottla.model.identifiers import Offset, ProducerId
 from ottla.storage.files.open_files import Mappings
 from ottla.storage.indexes.sparse_index import CorruptIndexError, count_at_most
 
@@ -32,9 +32,9 @@ class AbortedTransaction(NamedTuple):
     """
 
     producer_id: ProducerId
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
 
 
 class AbortedIndex:
@@ -59,10 +59,10 @@ class AbortedIndex:
 
     _mapped: memoryview | None
     _entry_count: int
-    _last_offset: int
+    _last_offset: Offset
 
     def __init__(
-        self, disk: Disk, path: str, base_offset: int, mappings: Mappings | None = None
+        self, disk: Disk, path: str, base_offset: Offset, mappings: Mappings | None = None
     ) -> None:
         self._disk = disk
         self._mappings = Mappings() if mappings is None else mappings
@@ -77,7 +77,7 @@ class AbortedIndex:
         return self._entry_count
 
     @property
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """The offset of the last marker that aborted a transaction here, or -1."""
         self._ensure_read()
         return self._last_offset
@@ -99,7 +99,7 @@ class AbortedIndex:
         self._last_offset = transaction.last_offset
 
     def overlapping(
-        self, start_offset: int, end_offset: int
+        self, start_offset: Offset, end_offset: Offset
     ) -> tuple[list[AbortedTransaction], bool]:
         """Return the transactions with offsets in this range, and whether the list is complete.
 
@@ -126,7 +126,7 @@ class AbortedIndex:
         entries = bytes(self._entries())
         return (self._transaction(entries, number) for number in range(self._entry_count))
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Drop the transactions with a marker at this offset or later, in the file too."""
         self._ensure_read()
         entries, count = self._entries(), self._entry_count
@@ -196,7 +196,7 @@ class AbortedIndex:
             if count:
                 last = file.read_at((count - 1) * ENTRY_BYTES, ENTRY_BYTES)
                 last_offset = self._transaction(last, 0).last_offset
-        self._entry_count, self._last_offset = count, last_offset
+        self._entry_count, self._last_offset = count, Offset(last_offset)
 
     def _entries(self) -> memoryview:
         """Return at least the entries in the file, as one buffer."""
@@ -223,4 +223,4 @@ class AbortedIndex:
         """Know nothing of the file, as at the beginning."""
         self._mapped = None
         self._entry_count = _UNREAD
-        self._last_offset = -1
+        self._last_offset = Offset(-1)

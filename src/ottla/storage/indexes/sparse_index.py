@@ -16,6 +16,7 @@ from struct import Struct
 from typing import ClassVar
 
 from ottla.environment.disk import Buffer, Disk, File
+from ottla.model.identifiers import Offset
 from ottla.storage.files.open_files import Mappings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -79,7 +80,7 @@ class SparseIndex:
         self,
         disk: Disk,
         path: str,
-        base_offset: int,
+        base_offset: Offset,
         entries_max: int,
         mappings: Mappings | None = None,
     ) -> None:
@@ -119,7 +120,7 @@ class SparseIndex:
         """
         return self._tail is not None and len(self._tail) > TAIL_BYTES_MAX
 
-    def can_append(self, offset: int) -> bool:
+    def can_append(self, offset: Offset) -> bool:
         """Return whether the offset is near enough to the base to be kept in four bytes."""
         return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from ottla.model.identifiers import Offset
 from ottla.storage.indexes.sparse_index import SparseIndex
 
 NO_TIMESTAMP_MS = -1
@@ -18,7 +19,7 @@ class TimestampOffset(NamedTuple):
     """The greatest timestamp so far, and the last offset of the batch that has it."""
 
     timestamp_ms: int
-    offset: int
+    offset: Offset
 
 
 class TimeIndex(SparseIndex):
@@ -35,9 +36,9 @@ class TimeIndex(SparseIndex):
     def last_entry(self) -> TimestampOffset:
         """The last entry, or no timestamp at the base offset if there is none."""
         self._ensure_read()
-        return TimestampOffset(self._last_key, self.base_offset + max(self._last_value, 0))
+        return TimestampOffset(self._last_key, Offset(self.base_offset + max(self._last_value, 0)))
 
-    def append(self, timestamp_ms: int, offset: int, *, is_closing: bool = False) -> None:
+    def append(self, timestamp_ms: int, offset: Offset, *, is_closing: bool = False) -> None:
         """Add the greatest timestamp so far and its offset, if both exceed the last entry's.
 
         A full index drops it, except when the segment is rolled or closed: retention needs that
@@ -55,18 +56,18 @@ class TimeIndex(SparseIndex):
         found = self._floor(timestamp_ms)
         if found is None:
             return TimestampOffset(NO_TIMESTAMP_MS, self.base_offset)
-        return TimestampOffset(found[0], self.base_offset + found[1])
+        return TimestampOffset(found[0], Offset(self.base_offset + found[1]))
 
     def entries(self) -> Iterator[TimestampOffset]:
         """Iterate over the entries as they are at the first step."""
         for timestamp_ms, relative in self._pairs():
-            yield TimestampOffset(timestamp_ms, self.base_offset + relative)
+            yield TimestampOffset(timestamp_ms, Offset(self.base_offset + relative))
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Drop the entries from this offset on, in the file too."""
         limit = offset - self.base_offset - 1
         self._keep(self._count_at_most(self.VALUE, self.KEY.size, limit))
 
-    def check(self, end_offset: int) -> None:
+    def check(self, end_offset: Offset) -> None:
         """Read all of it; CorruptIndexError unless it fits a segment that ends here."""
         self._check(end_offset - self.base_offset)

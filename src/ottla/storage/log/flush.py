@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import Offset
 from ottla.storage.files.checkpoints import write_atomically
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.segments.segment import Segment
@@ -36,7 +37,7 @@ class Flush:
         self,
         disk: Disk,
         epochs: LeaderEpochs,
-        end_offset: int,
+        end_offset: Offset,
         cut_count: int,
         segments: Iterable[Segment],
     ) -> None:

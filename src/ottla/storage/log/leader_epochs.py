@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
-from ottla.model.identifiers import LeaderEpoch
+from ottla.model.identifiers import NO_OFFSET, LeaderEpoch, Offset
 from ottla.storage.files.checkpoints import (
     INT32_MAX,
     INT64_MAX,
@@ -23,7 +23,6 @@ LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 NO_EPOCH: Final = LeaderEpoch(-1)
 ANY_EPOCH = (1 << 31) - 1
 """None is later."""
-NO_OFFSET = -1
 
 _EPOCH = itemgetter(0)
 _START_OFFSET = itemgetter(1)
@@ -33,14 +32,14 @@ class EpochStart(NamedTuple):
     """A leader epoch and the first offset that was written in it."""
 
     epoch: LeaderEpoch
-    start_offset: int
+    start_offset: Offset
 
 
 class EpochEnd(NamedTuple):
     """A leader epoch and the offset after the last that was written in it."""
 
     epoch: LeaderEpoch
-    end_offset: int
+    end_offset: Offset
 
 
 UNKNOWN_END = EpochEnd(NO_EPOCH, NO_OFFSET)
@@ -69,7 +68,9 @@ class LeaderEpochs:
         """Read the file; a missing one holds no epochs, a damaged one CorruptCheckpointError."""
         entries: list[EpochStart] = []
         for line in read_table(disk, path, words_per_line=2):
-            entry = EpochStart(LeaderEpoch(line.number(0, INT32_MAX)), line.number(1, INT64_MAX))
+            entry = EpochStart(
+                LeaderEpoch(line.number(0, INT32_MAX)), Offset(line.number(1, INT64_MAX))
+            )
             if entries and not (
                 entry.epoch > entries[-1].epoch and entry.start_offset > entries[-1].start_offset
             ):
@@ -87,12 +88,12 @@ class LeaderEpochs:
         """The last epoch that has something in the log."""
         return self._entries[-1].epoch if self._entries else None
 
-    def epoch_for(self, offset: int) -> LeaderEpoch | None:
+    def epoch_for(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch in which this offset was written, or would be; None if too long ago."""
         count = bisect_right(self._entries, offset, key=_START_OFFSET)
         return self._entries[count - 1].epoch if count else None
 
-    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: int) -> EpochEnd:
+    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEnd:
         """Return the largest epoch up to this one and its end, for a follower.
 
         For an epoch before the first known epoch, its data is gone, and the end is the start of the
@@ -106,7 +107,7 @@ class LeaderEpochs:
         found = self._entries[count - 1].epoch if count else epoch
         return EpochEnd(found, self._entries[count].start_offset)
 
-    def assign(self, epoch: LeaderEpoch, start_offset: int) -> None:
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Record that the epoch begins at this offset, unless it is the latest and began before.
 
         Contradicting entries, of later epochs or with a start that is not earlier, were written by
@@ -116,7 +117,7 @@ class LeaderEpochs:
         assert 0 <= start_offset <= INT64_MAX, f"offset {start_offset}"
         self._replace(self._with(epoch, start_offset))
 
-    def _with(self, epoch: LeaderEpoch, start_offset: int) -> tuple[EpochStart, ...]:
+    def _with(self, epoch: LeaderEpoch, start_offset: Offset) -> tuple[EpochStart, ...]:
         entries = self._entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
             return entries
@@ -126,7 +127,7 @@ class LeaderEpochs:
         )
         return (*entries[:count], EpochStart(epoch, start_offset))
 
-    def note(self, epoch: LeaderEpoch, start_offset: int) -> None:
+    def note(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Assign an epoch that need not be durable before its first batch is.
 
         Contradicting entries are removed at once.
@@ -138,7 +139,7 @@ class LeaderEpochs:
             self._entries = (*entries, EpochStart(epoch, start_offset))
             self._is_written = False
 
-    def restore(self, epoch: LeaderEpoch, start_offset: int) -> None:
+    def restore(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Add the start of an epoch that was lost, or correct a start that was too late.
 
         An entry that does not fit between the known ones is ignored.
@@ -160,19 +161,19 @@ class LeaderEpochs:
         if content is not None:
             self._is_written = is_certain and content == encode_table(_lines(self._entries))
 
-    def truncate_from_end(self, end_offset: int) -> None:
+    def truncate_from_end(self, end_offset: Offset) -> None:
         """Forget the epochs that begin at this offset or later: the log ends here now."""
         assert end_offset >= 0, f"offset {end_offset}"
         self._replace(self._before(end_offset))
 
-    def _before(self, end_offset: int) -> tuple[EpochStart, ...]:
+    def _before(self, end_offset: Offset) -> tuple[EpochStart, ...]:
         return self._entries[: bisect_left(self._entries, end_offset, key=_START_OFFSET)]
 
-    def forget_from(self, end_offset: int) -> None:
+    def forget_from(self, end_offset: Offset) -> None:
         """Truncate from the end, in memory: every opening after an unclean stop does so again."""
         self._put_off(self._before(end_offset))
 
-    def relearn(self, epoch: LeaderEpoch, start_offset: int) -> None:
+    def relearn(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Assign in memory an epoch that the recovery of a log has read from its batches.
 
         The file is behind then, but never wrong below the recovery point: a flush writes it before
@@ -185,7 +186,7 @@ class LeaderEpochs:
             self._entries = entries
             self._is_written = False
 
-    def truncate_from_start(self, start_offset: int) -> None:
+    def truncate_from_start(self, start_offset: Offset) -> None:
         """Drop the epochs that end before this offset: the log begins here now.
 
         The epoch of this offset begins here, too, from now on.

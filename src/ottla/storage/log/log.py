@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import LeaderEpoch
+from ottla.model.identifiers import LeaderEpoch, Offset
 from ottla.model.settings.topic_config import TimestampType, TopicConfig
 from ottla.storage.files.log_slice import NOTHING, LogSlice
 from ottla.storage.files.open_files import OpenFiles
@@ -40,8 +40,8 @@ from ottla.wire.records.batch import RecordBatch, batches
 class Appended(NamedTuple):
     """The offsets of appended batches. For a duplicate, the offset of the original."""
 
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
     log_append_time_ms: int = NO_TIMESTAMP_MS
     is_duplicate: bool = False
 
@@ -52,9 +52,9 @@ class LogState(NamedTuple):
     segments: list[Segment]
     epochs: LeaderEpochs
     producers: ProducerStates
-    log_start_offset: int
-    end_offset: int
-    recovery_point: int
+    log_start_offset: Offset
+    end_offset: Offset
+    recovery_point: Offset
     is_durable: bool = False
     """Whether the whole log is durable."""
 
@@ -68,7 +68,7 @@ class PartitionLog(DiskBound):
         directory: str,
         config: TopicConfig,
         state: LogState,
-        on_recovery_point_lowered: Callable[[int], None] = lambda _: None,
+        on_recovery_point_lowered: Callable[[Offset], None] = lambda _: None,
     ) -> None:
         super().__init__(directory)
         self.config = config
@@ -184,7 +184,7 @@ class PartitionLog(DiskBound):
         return timestamp_ms if is_ours else NO_TIMESTAMP_MS
 
     @on_disk
-    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+    def roll(self, now_ms: int, base_offset: Offset | None = None) -> Segment:
         """Close the active segment, unless it is empty, and begin the next one."""
         active = self.segments.active
         base_offset = self.end_offset if base_offset is None else base_offset
@@ -204,7 +204,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def read(
-        self, offset: int, end_offset: int, bytes_max: int, *, whole_batch: bool = True
+        self, offset: Offset, end_offset: Offset, bytes_max: int, *, whole_batch: bool = True
     ) -> LogSlice:
         """Return a slice from the batch with this offset, up to end_offset or bytes_max.
 
@@ -229,7 +229,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def aborted_transactions(
-        self, offset: int, end_offset: int, size_bytes: int | None = None
+        self, offset: Offset, end_offset: Offset, size_bytes: int | None = None
     ) -> list[AbortedTransaction]:
         """Return the aborted ones with records in this range, or in so many bytes of it."""
         return aborted_between(self.segments, offset, end_offset, size_bytes, self._mend_indexes)
@@ -240,13 +240,13 @@ class PartitionLog(DiskBound):
         self.reload_producers(rebuilt_from=segment.base_offset)
         segment.keep_rebuilt()
 
-    def _check_in_range(self, offset: int) -> None:
+    def _check_in_range(self, offset: Offset) -> None:
         if not self.log_start_offset <= offset <= self.end_offset:
             detail = f"offset {offset} is not in {self.log_start_offset} to {self.end_offset}"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, detail)
 
     @on_disk
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: Offset) -> TimestampOffset | None:
         """Return the first record that is no older than this, with its own timestamp."""
         return first_record_since(self.segments, timestamp_ms, self.log_start_offset, end_offset)
 
@@ -267,7 +267,7 @@ class PartitionLog(DiskBound):
     def begin_flush(self, *, is_closed_only: bool = False) -> Flush:
         """Return the due syncs, of all or of closed segments, for a thread; then `end_flush`."""
         # Where the log is durable up to the end of a segment, that may have been closed since.
-        unflushed = self.segments.since(self.recovery_point - 1)
+        unflushed = self.segments.since(Offset(self.recovery_point - 1))
         end_offset = self.end_offset
         if is_closed_only:
             unflushed, end_offset = unflushed[:-1], unflushed[-1].base_offset
@@ -311,13 +311,13 @@ class PartitionLog(DiskBound):
     # -- cutting and letting go -----------------------------------------------------------------
 
     @on_disk
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Truncate the batches that reach this offset or lie behind it, durably."""
         if offset >= self.end_offset:
             self.epochs.truncate_from_end(self.end_offset)  # an epoch without records
             return
         if offset < max(self.log_start_offset, self.segments.base_offset):
-            self.restart_at(max(offset, 0), self.segments.active.created_ms)
+            self.restart_at(Offset(max(offset, 0)), self.segments.active.created_ms)
             return
         _, cut_offset = self.segments.since(offset)[0].boundary(offset)
         if cut_offset < self.log_start_offset:  # which is inside a batch that has to go
@@ -329,7 +329,7 @@ class PartitionLog(DiskBound):
         with self._irrevocably():
             self._cut(cut_offset)
 
-    def _cut(self, offset: int) -> None:
+    def _cut(self, offset: Offset) -> None:
         while len(self.segments) > 1 and self.segments.active.base_offset >= offset:
             self.segments.take_last().remove()
         # Before any truncation, after which a deleted segment might reappear behind the end.
@@ -340,7 +340,7 @@ class PartitionLog(DiskBound):
         self.reload_producers()
 
     @on_disk
-    def restart_at(self, offset: int, now_ms: int = 0) -> None:
+    def restart_at(self, offset: Offset, now_ms: int = 0) -> None:
         """Drop everything, and go on as an empty log that begins at this offset."""
         self._lower_recovery_point(min(offset, self.log_start_offset))
         self.epochs.clear()
@@ -354,13 +354,13 @@ class PartitionLog(DiskBound):
         self.segments = SegmentRow([segment])
         self.log_start_offset = self.end_offset = self.recovery_point = offset
 
-    def _lower_recovery_point(self, offset: int) -> None:
+    def _lower_recovery_point(self, offset: Offset) -> None:
         # On disk first: recovery would take the torn end of the next write for damage.
         if offset < self.recovery_point:
             self._on_recovery_point_lowered(offset)
             self.recovery_point = offset
 
-    def reload_producers(self, rebuilt_from: int | None = None) -> None:
+    def reload_producers(self, rebuilt_from: Offset | None = None) -> None:
         """Compute the producers' state from the newest snapshot and the batches behind it.
 
         Segments from `rebuilt_from` on have lost their aborted index: no later snapshot is used.
@@ -377,7 +377,7 @@ class PartitionLog(DiskBound):
                     self._apply_to_producers(batch, segment)
 
     @on_disk
-    def advance_log_start(self, offset: int) -> None:
+    def advance_log_start(self, offset: Offset) -> None:
         """Move the log start here: DeleteRecords. Whole segments go with the next retention."""
         self._check_in_range(offset)
         # The epochs stay as long as the batches do: a crash may take the new start back.

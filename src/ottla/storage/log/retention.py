@@ -5,6 +5,7 @@ Retention deletes whole segments from the beginning, and never unreplicated reco
 
 from collections.abc import Callable
 
+from ottla.model.identifiers import Offset
 from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.model.settings.topic_config import CleanupPolicy
 from ottla.storage.log.log import PartitionLog
@@ -33,7 +34,7 @@ def offsets_before(log: PartitionLog, timestamp_ms: int, now_ms: int) -> list[in
     return [offset for offset, _ in reversed(places[: found[-1] + 1])]
 
 
-def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
+def apply_retention(log: PartitionLog, now_ms: int, high_watermark: Offset) -> int:
     """Delete the segments that `expired_segments` counts, and return their number.
 
     If all have expired the active segment is closed first: a log keeps its end offset.
@@ -46,7 +47,7 @@ def apply_retention(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
     return count
 
 
-def expired_segments(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
+def expired_segments(log: PartitionLog, now_ms: int, high_watermark: Offset) -> int:
     """Return how many segments from the first on may be deleted.
 
     Segments before the log start always may. With the cleanup policy `delete`, so may segments in

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from ottla.environment.disk import Disk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, TopicPartition
+from ottla.model.identifiers import FIRST_OFFSET, ZERO_UUID, Offset, TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.compaction.compaction_plan import (
     FIRST_DIRTY_OFFSET_FILE,
@@ -93,17 +93,19 @@ def begin_log(
     topic_id: bytes,
     config: TopicConfig,
     now_ms: int,
-    on_recovery_point_lowered: Callable[[int], None],
+    on_recovery_point_lowered: Callable[[Offset], None],
 ) -> PartitionLog:
     """Begin a log in a directory that is not there yet; all but its name is durable then."""
     files.disk.make_directory(directory)
     path = posixpath.join(directory, PARTITION_METADATA_FILE)
     write_topic_id(files.disk, path, topic_id, sync_name=False)
-    segment = Segment.create(files, directory, 0, config, now_ms)
+    segment = Segment.create(files, directory, FIRST_OFFSET, config, now_ms)
     files.disk.sync_directory(directory)
     epochs = LeaderEpochs(files.disk, posixpath.join(directory, LEADER_EPOCH_FILE))
     producers = ProducerStates(files.disk, directory)
-    state = LogState([segment], epochs, producers, 0, 0, 0, is_durable=True)
+    state = LogState(
+        [segment], epochs, producers, FIRST_OFFSET, FIRST_OFFSET, FIRST_OFFSET, is_durable=True
+    )
     return PartitionLog(files, directory, config, state, on_recovery_point_lowered)
 
 
@@ -173,8 +175,8 @@ class HostedLog(NamedTuple):
 class _Noted(NamedTuple):
     """The checkpointed state of a log: recovery point, log start, clean shutdown."""
 
-    recovery_point: int
-    log_start_offset: int
+    recovery_point: Offset
+    log_start_offset: Offset
     last_stop: LastStop
     topic_id: bytes | None
 
@@ -202,9 +204,9 @@ class LogDir:
         self._start_offsets = OffsetTable(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
         self._first_dirty = OffsetTable(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE), guard)
         self._high_watermarks = OffsetTable(self._disk, self._file(HIGH_WATERMARK_FILE), guard)
-        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
         """Up to where logs were known to be committed, as the file says."""
-        self.first_dirty_offsets: dict[TopicPartition, int] = {}
+        self.first_dirty_offsets: dict[TopicPartition, Offset] = {}
         """Up to where logs have been compacted; never beyond their recovery points."""
 
     @property
@@ -237,7 +239,10 @@ class LogDir:
             points = self._read_offsets(RECOVERY_POINT_FILE, "every log is gone through")
             starts = self._read_offsets(LOG_START_OFFSET_FILE, "deleted records may be back")
             for name, partition in self._swept():
-                point, start = points.get(partition, 0), starts.get(partition, 0)
+                point, start = (
+                    points.get(partition, FIRST_OFFSET),
+                    starts.get(partition, FIRST_OFFSET),
+                )
                 noted = _Noted(point, start, last_stop, self._topic_id(self._file(name)))
                 if is_stray(partition, noted.topic_id):
                     self._set_aside(name, partition, noted.topic_id)
@@ -320,7 +325,7 @@ class LogDir:
         except ApiError as error:  # a log went offline while it was being closed
             self.notes.append(f"{self.path}: no clean stop, {error.detail}")
 
-    def _read_offsets(self, name: str, without_it: str) -> dict[TopicPartition, int]:
+    def _read_offsets(self, name: str, without_it: str) -> dict[TopicPartition, Offset]:
         """Read a checkpoint; an invalid one counts as missing."""
         try:
             return read_offsets(self._disk, self._file(name))
@@ -487,19 +492,19 @@ class LogDir:
         for write in self.begin_checkpoint():
             write()
 
-    def note_high_watermarks(self, offsets: dict[TopicPartition, int]) -> Write | None:
+    def note_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> Write | None:
         """Set high watermarks; return the write of the checkpoint, if they have changed."""
         if offsets == self.high_watermarks:
             return None
         self.high_watermarks = offsets
         return self._high_watermarks.told(offsets)
 
-    def note_clean(self, partition: TopicPartition, offset: int) -> Write:
+    def note_clean(self, partition: TopicPartition, offset: Offset) -> Write:
         """Set the end of a log's compacted part; return the write of the checkpoint."""
         self.first_dirty_offsets[partition] = offset
         return self._first_dirty.told(self.first_dirty_offsets)
 
-    def _lower(self, partition: TopicPartition, offset: int) -> None:
+    def _lower(self, partition: TopicPartition, offset: Offset) -> None:
         points = {known: noted.recovery_point for known, noted in self.unopened.items()}
         points |= {known: hosted.log.recovery_point for known, hosted in self._known()}
         points[partition] = offset

@@ -21,7 +21,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import Offset, TopicPartition
 from ottla.storage.files.checkpoints import Write
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.log.log import PartitionLog
@@ -40,7 +40,13 @@ class CopyStep:
     __slots__ = ("_copy", "_end_offset", "_offset", "_records", "_restarts")
 
     def __init__(
-        self, copy: PartitionLog, records: LogSlice, offset: int, end_offset: int, *, restarts: bool
+        self,
+        copy: PartitionLog,
+        records: LogSlice,
+        offset: Offset,
+        end_offset: Offset,
+        *,
+        restarts: bool,
     ) -> None:
         self._copy = copy
         self._records = records
@@ -210,7 +216,7 @@ def _settle_copy(
     elif log is not None:
         copy = folder.futures[partition].log
         with suppress(ApiError):  # it is offline then
-            copy.truncate_to(_agreed_end(copy, log))
+            copy.truncate_to(Offset(_agreed_end(copy, log)))
     elif all(f.is_online and partition not in f.unopened for f in folders):
         folder.adopt_future(partition)
         folder.notes.append(f"{partition} has been moved here")

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ProducerId
+from ottla.model.identifiers import NO_OFFSET, Offset, ProducerId
 from ottla.storage.producers.producer_snapshot import ProducerEntry
 from ottla.wire.records.batch import NO_SEQUENCE, RecordBatch
 from ottla.wire.records.control import EndTxnMarker
@@ -12,7 +12,6 @@ from ottla.wire.records.control import EndTxnMarker
 KNOWN_BATCHES_MAX = 5
 STRICT_MARKER_VERSION = 2
 """The transaction version from which no two transactions of a producer share an epoch."""
-NO_OFFSET = -1
 
 _NO_EPOCH = -1
 _NO_TIMESTAMP = -1
@@ -24,8 +23,8 @@ class AppendedBatch(NamedTuple):
 
     base_sequence: int
     last_sequence: int
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
     timestamp_ms: int
 
 
@@ -44,7 +43,7 @@ class Producer:
         self.producer_epoch = _NO_EPOCH
         self.coordinator_epoch = _NO_EPOCH
         self.timestamp_ms = _NO_TIMESTAMP
-        self.transaction_first_offset = NO_OFFSET
+        self.transaction_first_offset: Offset = NO_OFFSET
         self.batches: list[AppendedBatch] = []
 
     @classmethod
@@ -130,13 +129,13 @@ class Producer:
                 batch.base_sequence,
                 batch.last_sequence,
                 base_offset,
-                base_offset + batch.last_offset_delta,
+                Offset(base_offset + batch.last_offset_delta),
                 timestamp_ms,
             )
         )
         self.timestamp_ms = timestamp_ms
 
-    def end_transaction(self, batch: RecordBatch, marker: EndTxnMarker) -> int:
+    def end_transaction(self, batch: RecordBatch, marker: EndTxnMarker) -> Offset:
         """Apply a marker that is in the log; return where the transaction began, if any did."""
         self._enter_epoch(batch.producer_epoch)
         self.coordinator_epoch = marker.coordinator_epoch
@@ -169,7 +168,7 @@ def _last_batch(entry: ProducerEntry) -> AppendedBatch:
     return AppendedBatch(
         base_sequence,
         entry.last_sequence,
-        entry.last_offset - entry.offset_delta,
+        Offset(entry.last_offset - entry.offset_delta),
         entry.last_offset,
         entry.timestamp_ms,
     )

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.environment.disk import Buffer, Disk
-from ottla.model.identifiers import ProducerId
+from ottla.model.identifiers import Offset, ProducerId
 from ottla.wire.records.crc32c import crc32c
 
 VERSION = 1
@@ -43,17 +43,17 @@ class ProducerEntry(NamedTuple):
     producer_id: ProducerId
     producer_epoch: int
     last_sequence: int
-    last_offset: int
+    last_offset: Offset
     offset_delta: int
     timestamp_ms: int
     coordinator_epoch: int
-    transaction_first_offset: int
+    transaction_first_offset: Offset
 
 
 class FoundSnapshot(NamedTuple):
     """The newest snapshot that can be used, or the beginning of the log and no entries."""
 
-    offset: int
+    offset: Offset
     entries: list[ProducerEntry]
     damaged: list[CorruptSnapshotError]
     """The faults of newer snapshots."""
@@ -68,12 +68,12 @@ class ProducerSnapshots:
         self._disk = disk
         self.directory = directory
 
-    def offsets(self) -> list[int]:
+    def offsets(self) -> list[Offset]:
         """List the existing snapshots, ascending."""
         names = map(_NAME.fullmatch, self._disk.list_directory(self.directory))
-        return [int(name[1]) for name in names if name]
+        return [Offset(int(name[1])) for name in names if name]
 
-    def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
+    def write(self, offset: Offset, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
         """Write the snapshot at this offset, and replace an existing one.
 
         Unsynced, or after a failure, a part of it may exist: the CRC detects that.
@@ -85,7 +85,7 @@ class ProducerSnapshots:
                 file.sync()
                 self._disk.sync_directory(self.directory)
 
-    def find_newest(self, start_offset: int, end_offset: int) -> FoundSnapshot:
+    def find_newest(self, start_offset: Offset, end_offset: Offset) -> FoundSnapshot:
         """Read the newest snapshot of a log with these bounds.
 
         Snapshots outside the bounds describe other records: they are removed, and damaged ones,
@@ -108,11 +108,11 @@ class ProducerSnapshots:
                 return FoundSnapshot(offset, entries, damaged)
         return FoundSnapshot(start_offset, [], damaged)
 
-    def remove_before(self, offset: int) -> None:
+    def remove_before(self, offset: Offset) -> None:
         """Remove the snapshots that only segments before this offset needed."""
         self._remove(lambda snapshot: snapshot < offset)
 
-    def remove_strays(self, base_offsets: Collection[int]) -> None:
+    def remove_strays(self, base_offsets: Collection[Offset]) -> None:
         """Keep only the snapshots where segments begin, and the newest if it is later.
 
         The newest comes from a clean shutdown, and spares the next start the reading of a segment.
@@ -126,16 +126,16 @@ class ProducerSnapshots:
         """Remove every snapshot: the log restarts."""
         self._remove_durably(lambda _: True)
 
-    def path(self, offset: int) -> str:
+    def path(self, offset: Offset) -> str:
         """Name the file of the snapshot that covers everything before this offset."""
         return posixpath.join(self.directory, f"{offset:020d}{SUFFIX}")
 
-    def _remove_durably(self, is_unwanted: Callable[[int], bool]) -> None:
+    def _remove_durably(self, is_unwanted: Callable[[Offset], bool]) -> None:
         """Remove snapshots durably: a power cut must not bring them back into another history."""
         if self._remove(is_unwanted):
             self._disk.sync_directory(self.directory)
 
-    def _remove(self, is_unwanted: Callable[[int], bool]) -> bool:
+    def _remove(self, is_unwanted: Callable[[Offset], bool]) -> bool:
         unwanted = [offset for offset in self.offsets() if is_unwanted(offset)]
         for offset in unwanted:
             self._disk.remove(self.path(offset))
@@ -149,7 +149,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     return _HEAD.pack(VERSION, crc32c(checked), len(rows)) + checked[_COUNT.size :]
 
 
-def decode_snapshot(content: Buffer, offset: int) -> list[ProducerEntry]:
+def decode_snapshot(content: Buffer, offset: Offset) -> list[ProducerEntry]:
     """Read the snapshot at this offset; CorruptSnapshotError unless all of it is right.
 
     Entries that speak of batches at or after the offset are not right either.
@@ -169,7 +169,7 @@ def decode_snapshot(content: Buffer, offset: int) -> list[ProducerEntry]:
     return entries
 
 
-def _check_entries(entries: list[ProducerEntry], offset: int) -> None:
+def _check_entries(entries: list[ProducerEntry], offset: Offset) -> None:
     opened = [entry.transaction_first_offset for entry in entries]
     opened = [first_offset for first_offset in opened if first_offset >= 0]
     if len({entry.producer_id for entry in entries}) < len(entries):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.environment.disk import Disk
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ProducerId
+from ottla.model.identifiers import Offset, ProducerId
 from ottla.storage.producers.producer import AppendedBatch, Producer
 from ottla.storage.producers.producer_snapshot import (
     CorruptSnapshotError,
@@ -42,22 +42,22 @@ class CompletedTransaction(NamedTuple):
     """A transaction with its marker in the log, at last_offset."""
 
     producer_id: ProducerId
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     is_aborted: bool
 
 
 class Reloaded(NamedTuple):
     """From where the log has to be replayed, and which snapshots would have spared more of it."""
 
-    replay_from: int
+    replay_from: Offset
     damaged: list[CorruptSnapshotError]
 
 
 # Shared by all logs without producers, and never written to.
 _NO_PRODUCERS: dict[ProducerId, Producer] = {}
-_NONE_OPEN: dict[int, ProducerId] = {}
-_NONE_DECIDED: list[tuple[int, int]] = []
+_NONE_OPEN: dict[Offset, ProducerId] = {}
+_NONE_DECIDED: list[tuple[Offset, Offset]] = []
 _NONE_VERIFIED: dict[ProducerId, Verification] = {}
 
 
@@ -248,7 +248,7 @@ class ProducerStates:
     # Limits for readers
 
     @property
-    def first_unstable_offset(self) -> int | None:
+    def first_unstable_offset(self) -> Offset | None:
         """Where the first unstable transaction began; retention may have taken that offset."""
         first_open = next(iter(self._open)) if self._open else None
         if not self._decided:
@@ -256,19 +256,19 @@ class ProducerStates:
         first_decided = self._decided[0][0]
         return first_decided if first_open is None else min(first_open, first_decided)
 
-    def acknowledge(self, high_watermark: int) -> None:
+    def acknowledge(self, high_watermark: Offset) -> None:
         """Make transactions stable whose markers are replicated: before this offset."""
         self._acknowledged = high_watermark
         decided = self._decided
         while decided and decided[0][1] < high_watermark:
             heappop(decided)
 
-    def last_stable_offset_before(self, completed: CompletedTransaction) -> int:
+    def last_stable_offset_before(self, completed: CompletedTransaction) -> Offset:
         """Say up to where everything was decided by the transaction that was just applied.
 
         The index of aborted transactions keeps it with each of them.
         """
-        return next(iter(self._open), completed.last_offset + 1)
+        return next(iter(self._open), Offset(completed.last_offset + 1))
 
     def producers(self) -> list[ProducerEntry]:
         """Describe every producer, by ascending id."""
@@ -281,7 +281,7 @@ class ProducerStates:
 
     # Snapshots
 
-    def take_snapshot(self, offset: int, *, sync: bool = True) -> None:
+    def take_snapshot(self, offset: Offset, *, sync: bool = True) -> None:
         """Write down the state of a log that ends at this offset, all of it applied.
 
         Unsynced, a power cut may damage it; `reload` then does without it.
@@ -291,7 +291,7 @@ class ProducerStates:
         self.snapshots.write(offset, entries, sync=sync)
 
     def reload(
-        self, start_offset: int, end_offset: int, snapshots_until: int | None = None
+        self, start_offset: Offset, end_offset: Offset, snapshots_until: Offset | None = None
     ) -> Reloaded:
         """Restore the newest snapshot of a log that was opened with, or truncated to, these bounds.
 

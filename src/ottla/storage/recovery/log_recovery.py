@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import Disk
-from ottla.model.identifiers import LeaderEpoch
+from ottla.model.identifiers import FIRST_OFFSET, LeaderEpoch, Offset
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.compaction.batch_cleaner import placeholder
 from ottla.storage.compaction.segment_swap import finish_swaps
@@ -68,18 +68,18 @@ def check_present(segment: Segment, suffixes: set[str]) -> None:
         raise CorruptIndexError(segment.path, "an index of it is missing")
 
 
-def check_nothing(_segment: Segment, _end_offset: int) -> None:
+def check_nothing(_segment: Segment, _end_offset: Offset) -> None:
     """Trust a closed segment: a search detects a corrupt index."""
 
 
-def check_active(segment: Segment, end_offset: int) -> object:
+def check_active(segment: Segment, end_offset: Offset) -> object:
     """Run the queries of an append, and check that the log ends where it was closed."""
     if segment.end_offset() != end_offset:
         raise CorruptSegmentError(segment.path, segment.size_bytes, f"no end at {end_offset}")
     return segment.greatest_timestamp, segment.aborted_index.last_offset
 
 
-def check_indexes(segment: Segment, end_offset: int) -> None:
+def check_indexes(segment: Segment, end_offset: Offset) -> None:
     """Read all indexes of a segment that ends here."""
     segment.offset_index.check(segment.size_bytes)
     segment.time_index.check(end_offset)
@@ -103,12 +103,12 @@ def is_kafkas(active: Segment) -> bool:
 
 
 def close_gap(
-    disk: Disk, directory: str, offset: int, end_offset: int, leader_epoch: LeaderEpoch | None
+    disk: Disk, directory: str, offset: Offset, end_offset: Offset, leader_epoch: LeaderEpoch | None
 ) -> None:
     """Create the segment that reaches from one offset to the other, as a whole and durably."""
     content = memoryview(build_batch([Record(0, NO_TIMESTAMP_MS, None, None)]))
     batch = placeholder(RecordBatch(content))
-    batch.restamp(end_offset - 1, NO_EPOCH if leader_epoch is None else leader_epoch)
+    batch.restamp(Offset(end_offset - 1), NO_EPOCH if leader_epoch is None else leader_epoch)
     path = posixpath.join(directory, segment_name(offset) + LOG_SUFFIX)
     write_atomically(disk, path, bytes(batch.raw), suffix=TEMPORARY_SUFFIX)
 
@@ -137,9 +137,9 @@ def open_log(  # noqa: PLR0913 - its directory, and its state in checkpoints
     *,
     is_clean: bool,
     keeps_gaps: bool = False,
-    recovery_point: int = 0,
-    log_start_offset: int = 0,
-    on_recovery_point_lowered: Callable[[int], None] = lambda _: None,
+    recovery_point: Offset = FIRST_OFFSET,
+    log_start_offset: Offset = FIRST_OFFSET,
+    on_recovery_point_lowered: Callable[[Offset], None] = lambda _: None,
 ) -> OpenedLog:
     """Open the log in a directory; create it if it is missing.
 
@@ -167,18 +167,18 @@ class _Opening:
         self._config = config
         self._now_ms = now_ms
         self._keeps_gaps = False
-        self._bases: list[int] = []
+        self._bases: list[Offset] = []
         self._closing_gaps: list[Segment] = []
         self._is_durable_by_rebuilt: dict[Segment, bool] = {}
         self._with_unread_damage: list[Segment] = []
 
     @property
-    def rebuilt_from(self) -> int | None:
+    def rebuilt_from(self) -> Offset | None:
         """Where the first segment begins that has lost its index of aborted transactions."""
         return min((s.base_offset for s in self._is_durable_by_rebuilt), default=None)
 
     def run(
-        self, recovery_point: int, log_start_offset: int, *, is_clean: bool, keeps_gaps: bool
+        self, recovery_point: Offset, log_start_offset: Offset, *, is_clean: bool, keeps_gaps: bool
     ) -> LogState:
         self._keeps_gaps = keeps_gaps
         self._disk.make_directory(self._directory)
@@ -247,20 +247,20 @@ class _Opening:
 
     # -- files in the directory -----------------------------------------------------------------
 
-    def _sweep(self, names: Iterable[str]) -> dict[int, set[str]]:
+    def _sweep(self, names: Iterable[str]) -> dict[Offset, set[str]]:
         """Remove files of an interrupted deletion; return the files of each segment."""
-        suffixes_by_base: dict[int, set[str]] = {}
+        suffixes_by_base: dict[Offset, set[str]] = {}
         for name in names:
             if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
                 self._disk.remove(self._path(name))
             elif match := _SEGMENT.fullmatch(name):
-                suffixes_by_base.setdefault(int(match[1]), set()).add(match[2])
+                suffixes_by_base.setdefault(Offset(int(match[1])), set()).add(match[2])
         for base_offset in [b for b, found in suffixes_by_base.items() if LOG_SUFFIX not in found]:
             for suffix in suffixes_by_base.pop(base_offset):
                 self._disk.remove(self._path(segment_name(base_offset) + suffix))
         return suffixes_by_base
 
-    def _open_segment(self, base_offset: int) -> Segment:
+    def _open_segment(self, base_offset: Offset) -> Segment:
         return Segment.open(self._files, self._directory, base_offset, self._config, self._now_ms)
 
     def _read_damage(self, segment: Segment, suffixes: set[str]) -> None:
@@ -289,9 +289,9 @@ class _Opening:
     def _mend(
         self,
         segment: Segment,
-        end_offset: int,
+        end_offset: Offset,
         suffixes: set[str],
-        check: Callable[[Segment, int], object],
+        check: Callable[[Segment, Offset], object],
     ) -> None:
         """Rebuild indexes that are missing, or that fail the check."""
         try:
@@ -302,13 +302,15 @@ class _Opening:
             self._recover(segment, None, end_offset, end_offset, reach_max=end_offset)
             self._is_durable_by_rebuilt[segment] = True
 
-    def _restart(self, segments: list[Segment], epochs: LeaderEpochs, base_offset: int) -> Segment:
+    def _restart(
+        self, segments: list[Segment], epochs: LeaderEpochs, base_offset: Offset
+    ) -> Segment:
         """Begin an empty log, in place of a log that ends before its start."""
         for segment in reversed(segments):
             self._note(f"{segment.path} ends before the log's start, {base_offset}")
             segment.remove()
         self._is_durable_by_rebuilt.clear()
-        epochs.truncate_from_end(0)
+        epochs.truncate_from_end(FIRST_OFFSET)
         segment = Segment.create(
             self._files, self._directory, base_offset, self._config, self._now_ms
         )
@@ -318,7 +320,7 @@ class _Opening:
     # -- after a crash --------------------------------------------------------------------------
 
     def _recover_above(
-        self, segments: list[Segment], epochs: LeaderEpochs, recovery_point: int
+        self, segments: list[Segment], epochs: LeaderEpochs, recovery_point: Offset
     ) -> list[Segment]:
         """Scan every batch from the segment of the recovery point on; truncate the torn tail.
 
@@ -328,7 +330,7 @@ class _Opening:
         if segments:
             epochs.forget_from(self._bases[first])
             self._keeps_gaps |= is_kafkas(segments[-1])
-        end_offset = 0
+        end_offset = FIRST_OFFSET
         for number, (segment, limit) in enumerate(_with_ends(segments, recovery_point)):
             if number < first:
                 continue
@@ -345,7 +347,7 @@ class _Opening:
             self._note(f"the log ends at {end_offset}, and had been durable to {recovery_point}")
         return segments
 
-    def _goes_on(self, segment: Segment, end_offset: int, recovery_point: int) -> bool:
+    def _goes_on(self, segment: Segment, end_offset: Offset, recovery_point: Offset) -> bool:
         """Return whether a segment may follow a segment that ends at another offset.
 
         A gap below the recovery point may be data loss, but not by a power cut: later segments
@@ -363,7 +365,7 @@ class _Opening:
         return True
 
     def _close_gap(
-        self, before: Segment, offset: int, end_offset: int, epochs: LeaderEpochs
+        self, before: Segment, offset: Offset, end_offset: Offset, epochs: LeaderEpochs
     ) -> None:
         """Fill the gap behind a segment with another, which has the same age for retention."""
         time_ms = greatest_time_ms(before)
@@ -381,10 +383,10 @@ class _Opening:
         self,
         segment: Segment,
         epochs: LeaderEpochs | None,
-        recovery_point: int,
-        limit: int,
+        recovery_point: Offset,
+        limit: Offset,
         reach_max: int = INT64_MAX,
-    ) -> tuple[bool, int]:
+    ) -> tuple[bool, Offset]:
         """Scan a segment, and rebuild its indexes.
 
         A lost tail counts as lost up to the limit. A batch that reaches beyond reach_max is not
@@ -442,7 +444,7 @@ class _Opening:
         return posixpath.join(self._directory, name)
 
 
-def _with_ends(segments: list[Segment], end_offset: int) -> Iterator[tuple[Segment, int]]:
+def _with_ends(segments: list[Segment], end_offset: Offset) -> Iterator[tuple[Segment, Offset]]:
     """Pair each segment with the base offset of the next one, and the last with the log end."""
     ends = [segment.base_offset for segment in segments[1:]]
     yield from zip(segments, [*ends, end_offset], strict=False)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.model.identifiers import Offset
 from ottla.storage.compaction import segment_swap
 from ottla.storage.compaction.segment_swap import CleanedSegment
 from ottla.storage.files.damage import Damage, DamageKind
@@ -122,14 +123,14 @@ class Repair:
         if any(damage.kind is DamageKind.AT_OPENING for damage in old.damage):
             self._replay(log, base_offset)
 
-    def _replay(self, log: PartitionLog, base_offset: int) -> None:
+    def _replay(self, log: PartitionLog, base_offset: Offset) -> None:
         """Rebuild the state that recovery could not read from the damaged segment.
 
         This blocks, but a recovery scans only the log behind the recovery point, and no more than
         it has just scanned.
         """
         for epoch, start_offset in self._epochs.items():
-            log.epochs.restore(epoch, start_offset)
+            log.epochs.restore(epoch, Offset(start_offset))
         segments = log.segments.since(base_offset)
         for segment in segments:  # after a crash from here on, the next start rebuilds them
             segment.indexes.unname()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol, cast
 
 from ottla.environment.disk import Disk, File
+from ottla.model.identifiers import FIRST_OFFSET, Offset
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.files.damage import Damage, DamageKind
 from ottla.storage.files.open_files import OpenFiles
@@ -43,12 +44,12 @@ class Target(NamedTuple):
     directory: str
     config: TopicConfig
     size_bytes: int
-    limit: int
+    limit: Offset
     """No offset of the segment reaches it."""
     damage: tuple[Damage, ...]
     cut_count: int
     position: int = 0
-    offset: int = 0
+    offset: Offset = FIRST_OFFSET
 
     @classmethod
     def of(cls, log: PartitionLog, segment: Segment) -> "Target":
@@ -92,7 +93,7 @@ def suspect_segments(log: PartitionLog) -> list[Target]:
     return [Target.of(log, segment) for segment in log.segments if segment.path in paths]
 
 
-def suspect(log: PartitionLog, offset: int) -> None:
+def suspect(log: PartitionLog, offset: Offset) -> None:
     """Schedule a check of the segment with this offset."""
     log.suspect_paths.add(log.segments.since(offset)[0].path)
 

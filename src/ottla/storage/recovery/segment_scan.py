@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from ottla.environment.disk import Disk
+from ottla.model.identifiers import Offset
 from ottla.storage.files.checkpoints import INT64_MAX
 from ottla.storage.files.damage import Damage, DamageKind
 from ottla.storage.indexes.sparse_index import CorruptIndexError
@@ -32,7 +33,7 @@ class Stop(NamedTuple):
     """The end of the sound batches, and the error there; no error at the end of the segment."""
 
     position: int
-    end_offset: int
+    end_offset: Offset
     complaint: CorruptSegmentError | None
 
 
@@ -46,8 +47,8 @@ def read_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan)
         suspect = _go_through(segment, epochs, scan)
     except CorruptSegmentError as error:
         ends = [d.end_offset for d in segment.damage if d.end_position <= error.position]
-        return Stop(error.position, max([scan.end_offset, *ends]), error)
-    return suspect or Stop(segment.size_bytes, scan.end_offset, None)
+        return Stop(error.position, Offset(max([scan.end_offset, *ends])), error)
+    return suspect or Stop(segment.size_bytes, Offset(scan.end_offset), None)
 
 
 def _go_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) -> Stop | None:
@@ -60,7 +61,7 @@ def _go_through(segment: Segment, epochs: LeaderEpochs | None, scan: BatchScan) 
         if scan.position > position:
             suspect = None
             continue
-        batch, end_offset = segment.batch_in(block, at, position), scan.end_offset
+        batch, end_offset = segment.batch_in(block, at, position), Offset(scan.end_offset)
         if suspect is not None and suspect.end_offset <= batch.base_offset < end_offset:
             return suspect
         _check(segment, position, batch, end_offset, scan.reach_max)
@@ -83,7 +84,9 @@ def read_epochs(disk: Disk, path: str, segments: Iterable[Segment]) -> LeaderEpo
     return epochs
 
 
-def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: int) -> Stop | None:
+def _suspect(
+    segment: Segment, position: int, batch: RecordBatch, end_offset: Offset
+) -> Stop | None:
     """Remember a batch that follows missing offsets.
 
     If the next batch starts at one of them, this batch's base offset is the wrong one.
@@ -95,7 +98,7 @@ def _suspect(segment: Segment, position: int, batch: RecordBatch, end_offset: in
 
 
 def _check(
-    segment: Segment, position: int, batch: RecordBatch, end_offset: int, reach_max: int
+    segment: Segment, position: int, batch: RecordBatch, end_offset: Offset, reach_max: int
 ) -> None:
     """Raise CorruptSegmentError unless the batch is sound and follows the previous ones."""
     is_near = segment.offset_index.can_append(batch.last_offset)
@@ -106,7 +109,7 @@ def _check(
 
 
 def damage_at(
-    segment: Segment, position: int, offset: int, recovery_point: int, limit: int
+    segment: Segment, position: int, offset: Offset, recovery_point: Offset, limit: int
 ) -> Damage:
     """Return the extent of damage that begins here, before the recovery point.
 
@@ -124,19 +127,21 @@ def damage_at(
                 return Damage(position, found_at, offset, batch.base_offset, _AT_OPENING)
     is_last = next(_chained(segment, position), None) == segment.size_bytes
     end_offset = min(recovery_point, limit) if is_last else limit
-    return Damage(position, segment.size_bytes, offset, max(offset, end_offset), _AT_OPENING)
+    return Damage(
+        position, segment.size_bytes, offset, Offset(max(offset, end_offset)), _AT_OPENING
+    )
 
 
-def _may_be_batch(segment: Segment, position: int, offset: int) -> bool:
+def _may_be_batch(segment: Segment, position: int, offset: Offset) -> bool:
     """Check by its first bytes alone whether a batch with a later offset may begin here."""
     begin = segment.file.read_at(position, MAGIC_AT + 1)
     if len(begin) <= MAGIC_AT or begin[MAGIC_AT] != MAGIC:
         return False
     base_offset = int.from_bytes(begin[:8], "big", signed=True)
-    return offset <= base_offset and segment.offset_index.can_append(base_offset)
+    return offset <= base_offset and segment.offset_index.can_append(Offset(base_offset))
 
 
-def old_messages_at(segment: Segment, position: int, offset: int, limit: int) -> Damage | None:
+def old_messages_at(segment: Segment, position: int, offset: Offset, limit: int) -> Damage | None:
     """Return how far sound messages of before Kafka 0.11 reach, if one begins here.
 
     Kafka reads them, Ottla does not: they are fenced off as if they were damaged. Their CRCs do not
@@ -180,7 +185,7 @@ def _indexed(segment: Segment, position: int) -> Iterator[int]:
 # -- by the indexes, before anything is scanned ----------------------------------------------
 
 
-def is_longer(segment: Segment, end_offset: int) -> bool:
+def is_longer(segment: Segment, end_offset: Offset) -> bool:
     """Return whether a segment continues behind the presumed log end offset."""
     try:
         position, found_end = segment.boundary(end_offset)
@@ -192,7 +197,7 @@ def is_longer(segment: Segment, end_offset: int) -> bool:
         return old_messages_at(segment, error.position, base_offset, INT64_MAX) is not None
 
 
-def _reaches(segment: Segment, position: int, end_offset: int, missing_count: int) -> bool:
+def _reaches(segment: Segment, position: int, end_offset: Offset, missing_count: int) -> bool:
     """Return whether the batch at a position is sound, and reaches beyond an earlier end.
 
     If it is the last batch, and spans exactly the missing offsets, its base offset is wrong: no CRC

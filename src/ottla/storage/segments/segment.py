@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.environment.disk import Buffer
+from ottla.model.identifiers import Offset
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.storage.files.checkpoints import INT64_MAX
 from ottla.storage.files.damage import Damage, DamageKind, damage_path, replaced_kind, write_damage
@@ -38,7 +39,7 @@ LOG_SUFFIX: Final = ".log"
 DELETED_SUFFIX: Final = ".deleted"
 
 _NOT_READ: Final = -2
-_FAR_OFFSET: Final = 1 << 62
+_FAR_OFFSET: Final = Offset(1 << 62)
 
 _Answer = TypeVar("_Answer")
 
@@ -98,7 +99,7 @@ class SegmentIndexes(NamedTuple):
             index.release()
 
 
-def segment_name(base_offset: int) -> str:
+def segment_name(base_offset: Offset) -> str:
     """Return the common prefix of a segment's file names."""
     return f"{base_offset:020d}"
 
@@ -120,7 +121,12 @@ class Segment(SegmentBatches):
     )
 
     def __init__(
-        self, files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int
+        self,
+        files: OpenFiles,
+        directory: str,
+        base_offset: Offset,
+        config: TopicConfig,
+        now_ms: int,
     ) -> None:
         stem = f"{directory}/{segment_name(base_offset)}"
         disk = files.disk
@@ -145,7 +151,7 @@ class Segment(SegmentBatches):
 
     @classmethod
     def create(
-        cls, files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int
+        cls, files: OpenFiles, directory: str, base_offset: Offset, config: TopicConfig, now_ms: int
     ) -> "Segment":
         """Create a new segment; existing files with its names are replaced."""
         segment = cls(files, directory, base_offset, config, now_ms)
@@ -164,7 +170,7 @@ class Segment(SegmentBatches):
 
     @classmethod
     def open(
-        cls, files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int
+        cls, files: OpenFiles, directory: str, base_offset: Offset, config: TopicConfig, now_ms: int
     ) -> "Segment":
         """Open an existing segment. Reads only the size of its file."""
         segment = cls(files, directory, base_offset, config, now_ms)
@@ -178,7 +184,7 @@ class Segment(SegmentBatches):
 
     # -- writing --------------------------------------------------------------------------------
 
-    def has_room_for(self, size_bytes: int, last_offset: int, segment_bytes: int) -> bool:
+    def has_room_for(self, size_bytes: int, last_offset: Offset, segment_bytes: int) -> bool:
         """Return whether batches of this size, up to this offset, go into a segment so large."""
         return self.offset_index.can_append(last_offset) and (
             self.size_bytes == 0
@@ -217,7 +223,7 @@ class Segment(SegmentBatches):
     def _index(self, batch: RecordBatch, position: int) -> None:
         """Record a batch that is in the file."""
         greatest = self._greatest or self.greatest_timestamp
-        last_offset = batch.base_offset + batch.last_offset_delta
+        last_offset = Offset(batch.base_offset + batch.last_offset_delta)
         if batch.max_timestamp_ms > greatest.timestamp_ms:
             self._greatest = greatest = TimestampOffset(batch.max_timestamp_ms, last_offset)
         if position == 0:
@@ -279,11 +285,11 @@ class Segment(SegmentBatches):
                 raise CorruptIndexError(self.time_index.path, f"there is no batch for {entry}")
         return entry
 
-    def find(self, offset: int) -> BatchPlace | None:
+    def find(self, offset: Offset) -> BatchPlace | None:
         """Return the first batch that reaches this offset; None if the segment ends before it."""
         return self._newest.find(offset) or self._ask(lambda: self._find(offset))
 
-    def _find(self, offset: int) -> BatchPlace | None:
+    def _find(self, offset: Offset) -> BatchPlace | None:
         entry = self.offset_index.lookup(offset)
         places = self.places(entry.position)
         if entry.position and (first := self._entered(entry, places)).last_offset >= offset:
@@ -293,11 +299,11 @@ class Segment(SegmentBatches):
                 return place
         return None
 
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """Return the offset after the last batch, from the last index entry on."""
-        ends = [damage.end_offset for damage in self.damage]
+        ends: list[int] = [damage.end_offset for damage in self.damage]
         ends += self._ask(lambda: [p.last_offset + 1 for p in self._places_near(_FAR_OFFSET)])
-        return max(ends, default=self.base_offset)
+        return Offset(max(ends, default=self.base_offset))
 
     def _ask(self, question: Callable[[], _Answer]) -> _Answer:
         """Query the indexes; if one of them is corrupt, rebuild both and query again."""
@@ -308,7 +314,7 @@ class Segment(SegmentBatches):
             self.keep_rebuilt()
             return question()
 
-    def _places_near(self, offset: int) -> Iterator[BatchPlace]:
+    def _places_near(self, offset: Offset) -> Iterator[BatchPlace]:
         """Yield the batches from the last index entry before an offset on."""
         entry = self.offset_index.lookup(offset)
         places = self.places(entry.position)
@@ -345,21 +351,21 @@ class Segment(SegmentBatches):
         self.damage = damage
         self._newest.forget()
 
-    def boundary(self, offset: int) -> tuple[int, int]:
+    def boundary(self, offset: Offset) -> tuple[int, Offset]:
         """Return the end of the complete batches before an offset: position and end offset."""
         return self._ask(lambda: self._boundary(offset))
 
-    def _boundary(self, offset: int) -> tuple[int, int]:
+    def _boundary(self, offset: Offset) -> tuple[int, Offset]:
         whole = [damage for damage in self.damage if damage.end_offset <= offset]
         position = min([d.position for d in self.damage[len(whole) :]], default=self.size_bytes)
         end_offset = max([d.end_offset for d in whole], default=self.base_offset)
-        for place in self._places_near(offset - 1):
+        for place in self._places_near(Offset(offset - 1)):
             if place.last_offset >= offset:
                 return min(position, place.position), end_offset
-            end_offset = max(end_offset, place.last_offset + 1)
+            end_offset = Offset(max(end_offset, place.last_offset + 1))
         return position, end_offset
 
-    def truncate(self, position: int, end_offset: int) -> None:
+    def truncate(self, position: int, end_offset: Offset) -> None:
         """Cut everything from a position on, durably; nothing left reaches this offset."""
         self.cut(position)
         self.aborted_index.truncate_to(end_offset)
@@ -378,7 +384,7 @@ class Segment(SegmentBatches):
         if position == 0:
             self._first_timestamp_ms = _NOT_READ
 
-    def _cut_indexes(self, end_offset: int) -> None:
+    def _cut_indexes(self, end_offset: Offset) -> None:
         """Cut the indexes, and find the greatest timestamp behind their last entries again."""
         self.offset_index.truncate_to(end_offset)
         self.time_index.truncate_to(end_offset)
@@ -397,7 +403,7 @@ class Segment(SegmentBatches):
         """Fill the empty offset and time indexes with the entries of a full scan."""
         self.offset_index.fill(scan.offset_entries)
         self.time_index.fill(scan.time_entries)
-        self._greatest = TimestampOffset(scan.greatest_ms, scan.greatest_offset)
+        self._greatest = TimestampOffset(scan.greatest_ms, Offset(scan.greatest_offset))
         self._first_timestamp_ms = _NOT_READ
         self._unindexed_bytes = scan.unindexed_bytes
         self._is_persist_due = self.offset_index.wants_persist or self.time_index.wants_persist
@@ -411,7 +417,7 @@ class Segment(SegmentBatches):
                 place.last_offset
             ):
                 raise self._corrupt(place.position, f"{place} after offset {end_offset}")
-            end_offset = place.last_offset + 1
+            end_offset = Offset(place.last_offset + 1)
         self.indexes.unname()
         for index in (self.offset_index, self.time_index):
             index.reset()

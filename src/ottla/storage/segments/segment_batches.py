@@ -5,6 +5,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.environment.disk import File
+from ottla.model.identifiers import Offset
 from ottla.storage.files.damage import Damage
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.segments.batch_scan import producers_batches
@@ -40,8 +41,8 @@ class BatchPlace(NamedTuple):
 
     position: int
     size_bytes: int
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
 
 
 class NewestPlaces:
@@ -56,11 +57,11 @@ class NewestPlaces:
         """Remember a batch, which lies behind all others."""
         size_bytes, base_offset = len(batch.raw), batch.base_offset
         last_offset = base_offset + batch.last_offset_delta
-        self._places.append(BatchPlace(position, size_bytes, base_offset, last_offset))
+        self._places.append(BatchPlace(position, size_bytes, base_offset, Offset(last_offset)))
         if len(self._places) > _NEWEST_MAX:
             del self._places[: _NEWEST_MAX // 2]
 
-    def find(self, offset: int) -> BatchPlace | None:
+    def find(self, offset: Offset) -> BatchPlace | None:
         """Return the place of the batch with this offset, or None."""
         for place in reversed(self._places):
             if place.base_offset <= offset:

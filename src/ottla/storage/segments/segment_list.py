@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 from ottla.storage.files.damage import Damage, DamageKind
 from ottla.storage.files.log_slice import LogSlice
 from ottla.storage.indexes.aborted_index import AbortedTransaction
@@ -50,16 +51,16 @@ class SegmentRow:
         return self._segments[-1]
 
     @property
-    def closed_end_offset(self) -> int:
+    def closed_end_offset(self) -> Offset:
         """The offset with which the active segment begins: nothing before it is written again."""
         return self._bases[-1]
 
     @property
-    def base_offset(self) -> int:
+    def base_offset(self) -> Offset:
         """The offset with which the first segment begins."""
         return self._bases[0]
 
-    def base_offset_of(self, number: int) -> int:
+    def base_offset_of(self, number: int) -> Offset:
         """Return the offset with which the segment of this number begins, the first being 0."""
         return self._bases[number]
 
@@ -68,11 +69,11 @@ class SegmentRow:
         """The bytes of all batches."""
         return sum(segment.size_bytes for segment in self._segments)
 
-    def since(self, offset: int) -> list[Segment]:
+    def since(self, offset: Offset) -> list[Segment]:
         """Return the segments from this offset's segment on."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
-    def find(self, offset: int) -> tuple[Segment, BatchPlace] | None:
+    def find(self, offset: Offset) -> tuple[Segment, BatchPlace] | None:
         """Return the first batch that reaches this offset, and its segment.
 
         Something damaged between the two is an ApiError with `damage_code`: to pass over it would
@@ -89,7 +90,7 @@ class SegmentRow:
         return None
 
     def end_position(
-        self, segment: Segment, place: BatchPlace, end_offset: int, log_end_offset: int
+        self, segment: Segment, place: BatchPlace, end_offset: Offset, log_end_offset: Offset
     ) -> int:
         """Return up to where the segment can be read from a place on, below this offset."""
         following = bisect_right(self._bases, segment.base_offset)
@@ -117,12 +118,12 @@ class SegmentRow:
         left_out_bytes = end - start if end - start > interval_bytes else 0
         return LogSlice(segment.file, place.position, size_bytes - left_out_bytes, left_out_bytes)
 
-    def end_of(self, segment: Segment, end_offset: int) -> int:
+    def end_of(self, segment: Segment, end_offset: Offset) -> Offset:
         """Return where the next segment begins, or this offset if the segment is the last."""
         following = bisect_right(self._bases, segment.base_offset)
         return end_offset if following == len(self._bases) else self._bases[following]
 
-    def damaged_from(self, start_offset: int) -> list[Segment]:
+    def damaged_from(self, start_offset: Offset) -> list[Segment]:
         """Return the segments that have lost records at or after this offset."""
         if not self.may_be_damaged:
             return []
@@ -164,7 +165,9 @@ class SegmentRow:
         assert self._bases == sorted(set(self._bases)), "segments in their order"
 
 
-def _check_sound(segment: Segment, offset: int, place: BatchPlace | None, code: ErrorCode) -> None:
+def _check_sound(
+    segment: Segment, offset: Offset, place: BatchPlace | None, code: ErrorCode
+) -> None:
     for damage in segment.damage:
         is_before = place is None or damage.offset < place.base_offset
         if is_before and offset < damage.end_offset:
@@ -176,8 +179,8 @@ def _check_sound(segment: Segment, offset: int, place: BatchPlace | None, code: 
 
 def aborted_between(
     row: SegmentRow,
-    offset: int,
-    end_offset: int,
+    offset: Offset,
+    end_offset: Offset,
     size_bytes: int | None,
     mend: Callable[[Segment], None],
 ) -> list[AbortedTransaction]:
@@ -197,7 +200,7 @@ def aborted_between(
         if last_offset < offset:  # as nearly everywhere: nothing was aborted
             continue
         if not is_bounded and size_bytes is not None:
-            end_offset = min(end_offset, _end_of_bytes(row, offset, size_bytes, end_offset))
+            end_offset = Offset(min(end_offset, _end_of_bytes(row, offset, size_bytes, end_offset)))
             is_bounded = True
         try:
             more, is_complete = segment.aborted_index.overlapping(offset, end_offset)
@@ -210,7 +213,7 @@ def aborted_between(
     return found
 
 
-def _end_of_bytes(row: SegmentRow, offset: int, size_bytes: int, end_offset: int) -> int:
+def _end_of_bytes(row: SegmentRow, offset: Offset, size_bytes: int, end_offset: Offset) -> int:
     """Return an offset that is not before the end of so many bytes from an offset on."""
     place = row.find(offset)
     if place is None:
@@ -224,7 +227,7 @@ def _end_of_bytes(row: SegmentRow, offset: int, size_bytes: int, end_offset: int
 
 
 def first_record_since(
-    segments: SegmentRow, timestamp_ms: int, start_offset: int, end_offset: int
+    segments: SegmentRow, timestamp_ms: int, start_offset: Offset, end_offset: Offset
 ) -> TimestampOffset | None:
     """Return the first record in these bounds that is no older than this."""
     for batch in _batches_since(segments, timestamp_ms, start_offset):
@@ -234,12 +237,12 @@ def first_record_since(
             continue
         found = find_time(batch, timestamp_ms, start_offset, end_offset)
         if found is not None and found[0] >= timestamp_ms:
-            return TimestampOffset(*found)
+            return TimestampOffset(found[0], Offset(found[1]))
     return None
 
 
 def greatest_record(
-    segments: SegmentRow, start_offset: int, end_offset: int
+    segments: SegmentRow, start_offset: Offset, end_offset: Offset
 ) -> TimestampOffset | None:
     """Return the greatest timestamp in these bounds, and the first record that has it."""
     first, *others = segments.since(start_offset)
@@ -257,7 +260,7 @@ def greatest_record(
     return first_record_since(segments, greatest_ms, start_offset, end_offset)
 
 
-def _times_ms(batches: Iterator[RecordBatch], start_offset: int) -> Iterator[int]:
+def _times_ms(batches: Iterator[RecordBatch], start_offset: Offset) -> Iterator[int]:
     """Yield max timestamps from headers; for the batch with the start, from its records."""
     for batch in batches:
         if batch.base_offset >= start_offset:
@@ -267,7 +270,7 @@ def _times_ms(batches: Iterator[RecordBatch], start_offset: int) -> Iterator[int
 
 
 def _batches_since(
-    segments: SegmentRow, timestamp_ms: int, start_offset: int
+    segments: SegmentRow, timestamp_ms: int, start_offset: Offset
 ) -> Iterator[RecordBatch]:
     """Yield the batches of those segments that have a record young enough."""
     for segment in segments.since(start_offset):

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import LeaderEpoch, ProducerId
+from ottla.model.identifiers import LeaderEpoch, Offset, ProducerId
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.crc32c import crc32c
@@ -86,7 +86,7 @@ class RecordBatch:
     )
 
     raw: memoryview
-    base_offset: int
+    base_offset: Offset
     partition_leader_epoch: LeaderEpoch
     magic: int
     crc: int
@@ -140,14 +140,14 @@ class RecordBatch:
         return len(self.raw)
 
     @property
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """The offset of the last record, even if compaction has removed it."""
-        return self.base_offset + self.last_offset_delta
+        return Offset(self.base_offset + self.last_offset_delta)
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The first offset after this batch."""
-        return self.base_offset + self.last_offset_delta + 1
+        return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
     def compression(self) -> Compression:
@@ -218,7 +218,7 @@ class RecordBatch:
                 code=ErrorCode.INVALID_RECORD,
             )
 
-    def restamp(self, base_offset: int, leader_epoch: LeaderEpoch) -> None:
+    def restamp(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Write the batch's place in the log into the buffer, which must be writable."""
         _BASE_OFFSET.pack_into(self.raw, 0, base_offset)
         _LEADER_EPOCH.pack_into(self.raw, LEADER_EPOCH_AT, leader_epoch)

@@ -13,7 +13,7 @@ from ottla.environment.disk import Disk
 from ottla.metadata.records import MetadataRecord, decode_record, encode_record
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import LeaderEpoch, TopicPartition
+from ottla.model.identifiers import FIRST_OFFSET, LeaderEpoch, Offset, TopicPartition
 from ottla.model.settings.topic_config import NO_LIMIT, TopicConfig
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.storage.files.checkpoints import (
@@ -71,12 +71,12 @@ class MetadataLog:
         _check_whole(self._directory, self._log, findings, self._checkpointed)
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The offset of the next record."""
         return self._log.end_offset
 
     @property
-    def durable_offset(self) -> int:
+    def durable_offset(self) -> Offset:
         """The offset up to which all records are synced."""
         return self._log.recovery_point
 
@@ -112,10 +112,10 @@ class MetadataLog:
             yield from records
 
     def _batches(self) -> Iterator[RecordBatch]:
-        offset = 0
+        offset = FIRST_OFFSET
         while offset < self._log.end_offset:
             try:
-                found = list(batches(self._log.read(offset, NO_LIMIT, _READ_BYTES).read()))
+                found = list(batches(self._log.read(offset, Offset(NO_LIMIT), _READ_BYTES).read()))
             except ApiError as error:
                 raise self._damaged(f"what is at offset {offset}", error) from error
             assert found, f"no batch at {offset}, and the end is {self._log.end_offset}"
@@ -163,11 +163,13 @@ class MetadataLog:
         # Not the file of the same name for the other logs, which is written without this log.
         return posixpath.join(self._directory, RECOVERY_POINT_FILE)
 
-    def _read_checkpoint(self) -> tuple[int, list[str]]:
+    def _read_checkpoint(self) -> tuple[Offset, list[str]]:
         try:
-            return read_offsets(self._disk, self._checkpoint_path).get(METADATA_PARTITION, 0), []
+            return read_offsets(self._disk, self._checkpoint_path).get(
+                METADATA_PARTITION, FIRST_OFFSET
+            ), []
         except CorruptCheckpointError as error:
-            return 0, [f"{error}: the metadata log is recovered from its start"]
+            return FIRST_OFFSET, [f"{error}: the metadata log is recovered from its start"]
 
 
 def _check_whole(directory: str, log: PartitionLog, findings: Findings, promised: int) -> None:

@@ -48,6 +48,7 @@ from ottla.metadata.records import MetadataRecord
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import Offset
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class _SyncedLog:
         self._checkpointing: asyncio.Task[None] | None = None
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The offset after the last decision."""
         return self._log.end_offset
 
@@ -78,17 +79,17 @@ class _SyncedLog:
         if not records:
             return None
         before = self._controller.image
-        after = replay(before, records, before.end_offset + len(records))
+        after = replay(before, records, Offset(before.end_offset + len(records)))
         self._log.append(records, self._clock.now_ms())
         assert after.end_offset == self._log.end_offset, (after.end_offset, self._log.end_offset)
         self._controller.image = after
         return PublishedChange(after, records)
 
-    def is_committed(self, end_offset: int) -> bool:
+    def is_committed(self, end_offset: Offset) -> bool:
         """Whether everything before an offset is synced."""
         return self._log.durable_offset >= end_offset
 
-    async def committed(self, end_offset: int) -> None:
+    async def committed(self, end_offset: Offset) -> None:
         """Sync the log as it is now, unless that is done meanwhile; ApiError if the disk fails."""
         async with self._disk_turn:
             if self.is_committed(end_offset):

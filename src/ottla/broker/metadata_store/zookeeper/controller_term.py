@@ -74,7 +74,7 @@ from ottla.metadata.records import (
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, BrokerId
+from ottla.model.identifiers import ZERO_UUID, BrokerId, Offset
 
 Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], Outcome]
 """Takes decisions, in order, and completes when the broker has applied them."""
@@ -135,23 +135,23 @@ class _TermLog:
         self._committed_count = 0
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The number of all transactions so far."""
-        return self._committed_count + len(self._queue)
+        return Offset(self._committed_count + len(self._queue))
 
     def write(self, records: tuple[MetadataRecord, ...]) -> PublishedChange | None:
         """Queue the transactions of a decision; without records, one that checks the term."""
         before = self._controller.image
-        after = replay(before, records, before.end_offset + len(records))
+        after = replay(before, records, Offset(before.end_offset + len(records)))
         self._queue += commits_for(before, after, records, self._epoch) or [[]]
         self._controller.image = after
         return PublishedChange(after, records) if records else None
 
-    def is_committed(self, end_offset: int) -> bool:
+    def is_committed(self, end_offset: Offset) -> bool:
         """Whether these transactions are in ZooKeeper."""
         return self._committed_count >= end_offset
 
-    async def committed(self, end_offset: int) -> None:
+    async def committed(self, end_offset: Offset) -> None:
         """Commit these transactions; ApiError if the term is over."""
         while not self.is_committed(end_offset):
             await self._commit([self._queue[0]])
@@ -212,7 +212,7 @@ class ControllerTerm:
         records = [*map(registration_record, brokers), *loaded.records]
         end_offset = first_offset(self.epoch) + len(records)
         try:
-            self._controller.replay(records, end_offset)
+            self._controller.replay(records, Offset(end_offset))
         except UnreplayableRecordError as error:
             raise UnreadableZnodeError(f"the nodes of topics: {error}") from error
         self._feed = MetadataFeed(self.epoch, self._controller.image, self._clock.now_ms())

@@ -42,7 +42,7 @@ from ottla.metadata.records import (
     ProducerIdsRecord,
 )
 from ottla.metadata.replay import UnreplayableRecordError, replay
-from ottla.model.identifiers import BrokerId, ProducerId
+from ottla.model.identifiers import FIRST_OFFSET, BrokerId, ProducerId
 
 READS_AT_ONCE_MAX: Final = 100
 """How many reads are on their way together: one after the other takes a round trip each."""
@@ -109,7 +109,7 @@ async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImag
             settings = read_config(path, node.data)
             records += _config_records(ResourceType.TOPIC, name, settings)
     try:
-        return replay(ClusterImage(cluster_id), records, 0)
+        return replay(ClusterImage(cluster_id), records, FIRST_OFFSET)
     except UnreplayableRecordError as error:
         raise UnreadableZnodeError(f"the nodes of topics: {error}") from error
 
