@@ -7,7 +7,7 @@ import pytest
 from ottla import Admin, ErrorCode, ItemsFailedError, TopicPartition
 from tests.clients.admin_stories import refused
 
-NOBODY = bytes(15) + b"\x07"
+NO_PRODUCER = bytes(15) + b"\x07"
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_topics_are_known_by_their_ids_too(admin: Admin, topic: str) -> None:
     assert topic_id is not None
     assert admin.topics.describe(topic_id)[topic_id].name == topic
     with pytest.raises(ItemsFailedError, match="there is no topic id AAAA") as failure:
-        admin.topics.delete([NOBODY, topic_id])
+        admin.topics.delete([NO_PRODUCER, topic_id])
     assert failure.value.done == {topic_id: topic}
-    assert failure.value.failed[NOBODY].code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert failure.value.failed[NO_PRODUCER].code is ErrorCode.UNKNOWN_TOPIC_ID
     assert refused(lambda: admin.topics.describe(topic_id))[0] is ErrorCode.UNKNOWN_TOPIC_ID
 
 

@@ -97,7 +97,7 @@ def test_a_dry_run_shows_what_would_go_and_keeps_it(
 
 @pytest.mark.parametrize("command", [command for command, _ in COMMANDS])
 def test_yes_and_a_dry_run_exclude_each_other(brokers: str, command: list[str]) -> None:
-    assert "give one of them" in refused(*command, "--yes", "--dry-run", brokers=brokers, expect=2)
+    assert "give only one" in refused(*command, "--yes", "--dry-run", brokers=brokers, expect=2)
 
 
 def test_a_dry_run_names_what_is_not_there(brokers: str) -> None:

@@ -237,6 +237,6 @@ def test_records_are_copied_into_a_topic_with_fewer_partitions(brokers: str) -> 
     call("produce", "narrow", "-f", "json", "--ignore-partition", brokers=brokers, stdin=written)
     shown = text("consume", "narrow", "-f", "%p %k %v\\n", brokers=brokers)
     assert sorted(shown.splitlines()) == ["0 a x", "0 b y"]
-    assert "give one of them" in refused(
+    assert "give only one" in refused(
         "produce", "narrow", "-p", "0", "--ignore-partition", brokers=brokers, expect=2
     )

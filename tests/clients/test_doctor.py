@@ -98,7 +98,7 @@ def test_a_broker_without_compiled_loops_logs_one_warning(
     assert log_of({**os.environ}) == []
     (warning,) = log_of(uncompiled)
     assert "8 of 8 compiled loops are missing" in warning
-    assert "up to 20 times slower: `ottla doctor` says what to do" in warning
+    assert "up to 20 times slower: run `ottla doctor` for advice" in warning
 
 
 def test_a_low_limit_of_open_files_is_a_warning(tmp_path: Path) -> None:

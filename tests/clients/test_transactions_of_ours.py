@@ -206,7 +206,7 @@ def test_offsets_that_somebody_did_not_wait_for_are_not_committed(
                     producer.send_offsets_to_transaction({(topic, 0): 3}, topic), 0.05
                 )
             broker.start()
-            with pytest.raises(TransactionAbortableError, match="nobody knows"):
+            with pytest.raises(TransactionAbortableError, match="its outcome is unknown"):
                 await producer.commit_transaction()
             await producer.abort_transaction()
             async with producer.transaction():
@@ -337,7 +337,7 @@ def test_more_time_than_the_broker_allows_is_fatal(broker: Broker, topic: str) -
     with make(broker, topic, transaction_timeout_ms=100_001) as producer:
         with pytest.raises(FatalTransactionError, match=r"=100001 is .* transaction\.max\.timeout"):
             producer.init_transactions()
-        with pytest.raises(FatalTransactionError, match="make a new one"):
+        with pytest.raises(FatalTransactionError, match="create another"):
             producer.begin_transaction()
 
 

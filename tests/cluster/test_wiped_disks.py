@@ -7,7 +7,7 @@ from tests.cluster.load import Load
 from tests.cluster.stories import counted, told, wipe
 from tests.cluster.watching import Watcher
 
-NOBODY = -1
+NO_PRODUCER = -1
 
 
 def test_a_broker_that_comes_back_with_an_empty_disk_gets_everything_again(
@@ -25,7 +25,7 @@ def test_nobody_with_an_empty_disk_leads_while_the_last_replica_in_sync_is_away(
         shutil.rmtree(cluster.brokers[number].data_dir)
         cluster.brokers[number].start()
     watcher.create_topic("of-others", [[2, 3]])  # so the controller has seen both
-    assert watcher.leader(load.topic) == NOBODY
+    assert watcher.leader(load.topic) == NO_PRODUCER
     cluster.brokers[1].start()
     assert_all_is_there(load, watcher)
 
@@ -37,7 +37,7 @@ def test_the_last_replica_in_sync_does_not_lead_if_its_own_disk_is_empty(
     shutil.rmtree(cluster.brokers[1].data_dir)
     cluster.brokers[1].start()
     watcher.create_topic("of-the-last", [[1]])  # so the controller has seen it
-    assert watcher.leader(load.topic) == NOBODY
+    assert watcher.leader(load.topic) == NO_PRODUCER
     for number in (2, 3):
         cluster.brokers[number].start()
     assert_all_is_there(load, watcher)

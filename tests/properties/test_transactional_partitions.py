@@ -32,7 +32,7 @@ from tests.log_building import NOW_MS, PARTITION, LogFolder, batch, batches_of, 
 
 STEPS = 40
 PRODUCERS = range(1, 4)
-NOBODY = -1
+NO_PRODUCER = -1
 producers = st.sampled_from(PRODUCERS)
 keeps: st.SearchStrategy[Keep] = st.sampled_from(["lose_all", "keep_all", "random"])
 
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     """A batch in the model: one record with this value, or a marker."""
 
     value: bytes
-    producer: int = NOBODY
+    producer: int = NO_PRODUCER
     epoch: int = 0
     kind: ControlType | None = None
 
@@ -103,7 +103,7 @@ class TransactionLife(RuleBasedStateMachine):
             if entry.kind is not None:
                 if entry.producer in began:
                     yield began.pop(entry.producer), offset, entry.kind
-            elif entry.producer != NOBODY:
+            elif entry.producer != NO_PRODUCER:
                 began.setdefault(entry.producer, offset)
         for first in began.values():
             yield first, None, None
@@ -324,7 +324,7 @@ class TransactionLife(RuleBasedStateMachine):
         wanted = [
             (
                 entry.producer,
-                entry.epoch if entry.producer != NOBODY else -1,
+                entry.epoch if entry.producer != NO_PRODUCER else -1,
                 bool(entry.kind is not None),
             )
             for entry in self.entries[: len(mine)]
@@ -343,7 +343,7 @@ class TransactionLife(RuleBasedStateMachine):
             producer_id=entry.producer,
             producer_epoch=entry.epoch,
             base_sequence=sequence,
-            is_transactional=entry.producer != NOBODY,
+            is_transactional=entry.producer != NO_PRODUCER,
         )
 
     def marker_of(self, producer: int, decision: Decision) -> tuple[memoryview, TransactionTerms]:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from ottla.clients.consumer.fetching.prefetcher import Prefetcher
 from ottla.clients.consumer.state.subscription import Position, SubscriptionState
-from ottla.clients.producer.batching.ready_batch import NOBODY, PartitionQueue, ReadyBatch
+from ottla.clients.producer.batching.ready_batch import NO_PRODUCER, PartitionQueue, ReadyBatch
 from ottla.model.identifiers import TopicPartition
 from tests.simulation.mutants import patched
 
@@ -16,7 +16,7 @@ def numbering_anew_what_is_sent_again() -> AbstractContextManager[None]:
 
     def queue_numbered(self: PartitionQueue, shipments: Sequence[ReadyBatch]) -> None:
         for one in shipments:
-            if one.producer != NOBODY:
+            if one.producer != NO_PRODUCER:
                 self.assign(one)
         queue_again(self, shipments)
 

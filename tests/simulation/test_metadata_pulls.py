@@ -21,7 +21,7 @@ from ottla.wire.messages.fetch_snapshot import (
 from ottla.wire.protocol_error import ProtocolError
 from tests.simulation.speaking_brokers import Speakers, tell
 
-NOBODY = 99
+NO_PRODUCER = 99
 
 
 def fetch(replica_id: int, epoch: int, offset: int, **fields: int) -> FetchRequest:
@@ -129,7 +129,7 @@ def test_metadata_is_for_brokers_that_are_registered_and_of_the_controller() -> 
         right = fetch(broker_id, epoch, offset, current_leader_epoch=epoch)
         assert await code(controller, right) is ErrorCode.NONE
         assert await code(broker_id, right) is ErrorCode.NOT_CONTROLLER
-        stranger = fetch(NOBODY, epoch, offset)
+        stranger = fetch(NO_PRODUCER, epoch, offset)
         assert await code(controller, stranger) is ErrorCode.BROKER_ID_NOT_REGISTERED
         consumer = fetch(-1, epoch, offset)
         assert await code(controller, consumer) is ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -161,7 +161,7 @@ def test_snapshots_are_for_brokers_and_only_those_that_are_kept() -> None:
 
         assert await ask(fetch_snapshot(broker_id, *known)) == [0, 0]
         assert await ask(fetch_snapshot(broker_id, *known), broker_id) == [ErrorCode.NOT_CONTROLLER]
-        stranger = fetch_snapshot(NOBODY, *known)
+        stranger = fetch_snapshot(NO_PRODUCER, *known)
         assert await ask(stranger) == [ErrorCode.BROKER_ID_NOT_REGISTERED]
         foreign = fetch_snapshot(broker_id, *known)
         foreign.cluster_id = "another"

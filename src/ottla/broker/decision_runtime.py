@@ -45,10 +45,10 @@ class DecisionLog(Protocol[R_contra, E_co]):
         ...
 
     def write(self, records: tuple[R_contra, ...]) -> E_co | None:
-        """Append the records of a decision and replay them; return what to publish, if anything.
+        """Append the records of a decision and replay them; return the update to publish, if any.
 
         If this raises, nothing is appended, and nothing replayed. Machines that cannot undo a
-        replay append first; of images the next one is computed first, because records that cannot
+        replay append first; the next image is computed first, because records that cannot
         be replayed must not get into the log.
 
         Decisions without records come here, too. A log whose owner may have been replaced without
@@ -79,7 +79,7 @@ class _Uncommitted(Generic[E]):
 
 
 class DecisionRuntime(Generic[M, R, E]):
-    """Decides, and publishes what is committed. Belongs to one event loop.
+    """Decides, and publishes committed decisions. Belongs to one event loop.
 
     `publish` is called in the order of the decisions, and must not raise; it may return a future
     that completes when the effect is published. After a failed wait for the log, `pause` delays the
@@ -173,7 +173,7 @@ class DecisionRuntime(Generic[M, R, E]):
         self._publish_soon()
 
     def _publish_soon(self) -> None:
-        # In a later iteration: one flush serves all decisions of this one.
+        # In a later iteration: one flush serves all decisions of this iteration.
         if self._publishing is None:
             self._publishing = asyncio.ensure_future(self._publish_committed())
 

@@ -63,7 +63,9 @@ class LargeRequests:
 
     async def take(self, size_bytes: int) -> None:
         """Wait until there is room, and take it; `give_back` the same."""
-        assert size_bytes <= self._bytes_max, "a limit of requests is above that of all of them"
+        assert size_bytes <= self._bytes_max, (
+            "the limit of one request is above the limit of all requests"
+        )
         if not self._waiting and self._has_room(size_bytes):
             self.taken_bytes += size_bytes
             return

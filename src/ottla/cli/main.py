@@ -64,7 +64,7 @@ A broker for a laptop, and the tools for it and for any other Kafka cluster:
   echo 'Dearest Ottla' | ottla produce letters
   ottla consume letters -f '%p %o %k %v\\n'
   ottla consume letters -f json --follow | jq .value
-  ottla group describe readers                  who reads what, and how far behind
+  ottla group describe readers                  members, partitions and lag
 
 Commands find the cluster by --brokers (-b) or OTTLA_BROKERS; the default is 127.0.0.1:9092.
 """

@@ -1,4 +1,4 @@
-"""The errors that a client raises besides ApiError, those of its connections included."""
+"""The errors that a client raises besides ApiError, including connection errors."""
 
 from typing import Final
 

@@ -45,4 +45,4 @@ class _Begun(Coroutine[Any, Any, None]):
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        raise TypeError("a task goes on with it, nobody else")
+        raise TypeError("only an asyncio task can await it")

@@ -4,7 +4,7 @@
 
 Background work has slices of its own: `YieldBudget(clock)`. There may be any number of requests, so
 they share `TimeSlices`: all requests in one iteration of the loop have one slice together. Longer
-requests wait for the next iteration, in which one of them continues. It is always the
+requests wait for the next iteration, in which one request continues. It is always the
 longest-waiting request, until it completes: so all others hold only their request, and no partial
 response, in memory.
 """

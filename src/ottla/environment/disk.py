@@ -90,7 +90,7 @@ class Disk(Protocol):
         """Open a file, created if missing, with an exclusive lock for as long as it is open.
 
         `BlockingIOError` if it is locked: by another process, or by another opening in this
-        process. The lock ends with the process, in whatever way that ends, and does not affect
+        process. The lock ends with the process, however the process ends, and does not affect
         `open`.
         """
         ...

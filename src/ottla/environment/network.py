@@ -70,7 +70,7 @@ class Network(Protocol):
         ...
 
     def set_receive_buffer(self, listening: ListeningSocket, size_bytes: int) -> None:
-        """Let about this much of what arrives wait to be read, on each connection from now on."""
+        """Let about this many received bytes wait to be read, on each connection from now on."""
         ...
 
     def untaken_bytes(self, connected: StreamSocket) -> int:

@@ -39,7 +39,7 @@ FULL_DIRECTORY: Final = bytes(15) + b"\x63"
 """The directory of a replica that is intact on a full disk. Ottla's own: Kafka reserves the ids
 below 100 (KIP-858) and uses the first three, so no directory of a broker has this id."""
 DAMAGED_DIRECTORY: Final = bytes(15) + b"\x62"
-"""The directory of a replica that lacks a range of offsets. Ottla's own, as the one above."""
+"""The directory of a replica that lacks a range of offsets. Ottla's own, as FULL_DIRECTORY."""
 
 
 class BrokerEndpoint(Struct):

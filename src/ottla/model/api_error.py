@@ -1,4 +1,4 @@
-"""Errors that can be pickled, and the one that becomes an error code in a response."""
+"""Errors that can be pickled, and ApiError, which becomes an error code in a response."""
 
 from typing import Any, TypeVar
 

@@ -34,7 +34,7 @@ def check_topic_name(name: str) -> None:
         raise _invalid(f"{name!r} cannot be the name of a topic")
     if len(name) > NAME_CHARACTERS_MAX:
         raise _invalid(
-            f"a topic's name has at most {NAME_CHARACTERS_MAX} characters, this one {len(name)}"
+            f"a topic's name of {len(name)} characters exceeds the limit of {NAME_CHARACTERS_MAX}"
         )
     if not _LEGAL.fullmatch(name):
         raise _invalid(

@@ -60,7 +60,7 @@ _UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 """Between the JVM and Python. Not on a cluster: the paths of sockets are limited to 108 bytes, and
 the directories of YARN's containers exceed them."""
 _CHECKED_MASTERS: Final = ("spark://", "yarn", "k8s://")
-"""The masters whose executors may run another Python than the driver."""
+"""Masters with executors that may run another Python than the driver."""
 _jvms: Final[list[DriverJvm]] = []
 """The JVM that this process started, if any; PySpark has one at most."""
 
@@ -70,7 +70,7 @@ class ExecutorError(SparkStartError):
 
 
 def check_executors(spark: "SparkSession") -> None:
-    """Run one short job on the cluster. ExecutorError names what the executors lack.
+    """Run one short job on the cluster. ExecutorError names the missing packages.
 
     Spark gives each core one task, so that an executor that registers later is not checked.
     """
@@ -214,7 +214,7 @@ def _name_the_python(master: str) -> None:
 
 
 def _submitted() -> dict[str, str]:
-    """Return what spark-submit has set: its JVM runs already, and waits for Python to connect."""
+    """Return the settings of spark-submit: its JVM runs, and waits for Python to connect."""
     if not os.environ.get("PYSPARK_GATEWAY_PORT"):
         return {}
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415

@@ -3,7 +3,7 @@
 A follower's fetch offset is its progress: a fetch from offset 7 means that it has everything before
 7. The high watermark is the minimum over the **maximal** ISR: the current ISR, and the replicas
 that the leader has asked the controller to add. Replicas that it has asked to remove count until
-the response arrives. So, whatever the controller has decided by now, every replica that it may
+the response arrives. So, in whichever state the controller is, every replica that it may
 elect has everything below the high watermark (KIP-497).
 
 Fetches of followers wait for keys: one per following broker and kind of news. An append notifies

@@ -46,7 +46,7 @@ HIGH_WATERMARK: Final = Offset(-1)
 
 
 class Traffic:
-    """What came into a partition and went out of it since the broker started.
+    """The records and bytes that a partition received and sent since the broker started.
 
     Plain numbers that only grow: counting must cost next to nothing.
     """
@@ -346,7 +346,7 @@ class Partition:
             self._on_progress(self.name)
 
     def truncate(self, diverging: EpochEnd) -> bool:
-        """Truncate records that the leader may lack; return whether a committed one was among them.
+        """Truncate records that the leader may lack; return whether any of them was committed.
 
         That happens only after an unclean election.
         """

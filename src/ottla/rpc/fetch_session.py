@@ -64,7 +64,7 @@ class FetchSession:
 
     def put(self, key: PartitionKey) -> None:
         """Name a partition in the next request: it is new, or its position has changed."""
-        # A broker removes forgotten partitions last: one that is named, too, would get no response.
+        # A broker removes forgotten partitions last: a partition in both lists gets no response.
         if key in self._gone:
             del self._gone[key]
             self._known[key] = None
@@ -109,7 +109,7 @@ class FetchSession:
             self._epoch = _after(self._epoch)
 
     def skip(self) -> None:
-        """Go on without the response to a request: the broker has seen the next one."""
+        """Go on without the response to a request: the broker has seen the next request."""
         self._epoch = _after(self._epoch)
 
     def reset(self) -> None:

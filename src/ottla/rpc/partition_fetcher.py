@@ -22,7 +22,7 @@ _NO_SESSION_EPOCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFetcher:
-    """What all fetches of a partition have in common. It neither retries nor looks for leaders."""
+    """The part that all fetches of a partition share. It neither retries nor looks for leaders."""
 
     name: TopicPartition
     topic_id: bytes

@@ -122,7 +122,7 @@ class FrameStream:
             while (frame := self._frames.take_frame()) is not None:
                 self._on_frame(frame)
         except ProtocolError as error:
-            self.close(UnreachableError(f"what answers is not a Kafka broker ({error.detail})"))
+            self.close(UnreachableError(f"the peer is not a Kafka broker ({error.detail})"))
 
     def _write(self) -> None:
         try:

@@ -132,7 +132,7 @@ class LogWriter(QueueHandler):
                 told = lost
 
     def _tell_lost(self, count: int) -> None:
-        text = f"{count} lines were lost: nobody has read them in time"
+        text = f"{count} lines were lost: the reader of standard error was too slow"
         self._target.handle(
             logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
         )

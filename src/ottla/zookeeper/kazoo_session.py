@@ -2,7 +2,7 @@
 
 `ottla.simulation.world.zookeeper` implements the same contract. kazoo works in threads of its own;
 its events are handed over to the event loop. Two of its behaviors are changed here. kazoo replaces
-a lost session by a new one: here the loss is final. kazoo lets an operation without a connection
+a lost session by another: here the loss is final. kazoo lets an operation without a connection
 wait: here it fails after a timeout, and may still take effect.
 
 A third behavior is dangerous: kazoo's thread keeps a session alive even if the event loop hangs. A
@@ -224,7 +224,7 @@ def _started(hosts: str, timeout_seconds: float) -> KazooClient:
     client = KazooClient(hosts, timeout=timeout_seconds)
     if not client.start_async().wait(timeout_seconds):
         _stop(client)
-        raise ConnectionLostError(f"nobody answers at {hosts}")
+        raise ConnectionLostError(f"no ZooKeeper server answers at {hosts}")
     return client
 
 

@@ -233,7 +233,7 @@ def test_two_mirrors_at_once_do_nothing_twice(
                 await copier.copy()
                 break
             except MirrorError as error:
-                assert "somebody else" in str(error)
+                assert "another producer copies" in str(error)
         clusters.close()
 
     async def both() -> None:

@@ -177,7 +177,7 @@ class ActiveController:
             async with asyncio.timeout(patience_ms / 1000):
                 await self._shut_down(grant, patience_ms)
         except TimeoutError:
-            why = f"nobody lets others lead within {patience_ms} ms"
+            why = f"the partitions led here got no other leader within {patience_ms} ms"
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, why) from None
 
     async def _shut_down(self, grant: Grant, patience_ms: int) -> None:
@@ -231,7 +231,7 @@ class ActiveController:
             else:
                 if not _is_refused(response):
                     return response
-                why = "who was asked is not the controller"
+                why = "the broker that was asked is not the controller"
             await channel.wait_for_news(RETRY_MS)
         return None
 

@@ -98,7 +98,7 @@ class ChannelToController:
         if self._is_closed:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "the broker stops")
         if endpoint is None:
-            raise ConnectionError("nobody is known to be the controller")
+            raise ConnectionError("the controller is unknown")
         if self._connection is not None and self._connection.is_open:
             return self._connection
         if self._opening is None:

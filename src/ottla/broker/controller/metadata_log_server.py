@@ -8,7 +8,7 @@ version 13. Every error concerns the whole request:
     NOT_CONTROLLER              this broker is not the controller, or not any more
     BROKER_ID_NOT_REGISTERED    the sender is not a broker of this cluster
     FENCED_LEADER_EPOCH         the broker means an earlier controller
-    UNKNOWN_LEADER_EPOCH        the broker knows a later controller than this one
+    UNKNOWN_LEADER_EPOCH        the broker knows a later controller than this broker
 """
 
 import asyncio

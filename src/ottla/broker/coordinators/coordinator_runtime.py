@@ -277,7 +277,9 @@ class CoordinatedTopic(ABC, Generic[M, R, E]):
     def index_of(self, name: str) -> int:
         """Return the partition of a name; ApiError if there is none yet."""
         if self._partition_count == 0:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has looked for it yet")
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker has not loaded its partition yet"
+            )
         return partition_of_name(name, self._partition_count)
 
     def stop(self) -> None:

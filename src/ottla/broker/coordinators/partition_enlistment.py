@@ -1,6 +1,6 @@
 """Asks the coordinators of transactions on behalf of partitions, on this broker or on others.
 
-While a request to another broker is in flight, new ones are collected, and sent together
+While a request to another broker is in flight, further enlistments are collected, and sent together
 afterwards. No request is repeated: after a failure waiting callers get NETWORK_EXCEPTION, and their
 clients retry.
 """
@@ -90,7 +90,9 @@ class TransactionChannel:
         topic = self._image().topics.get(TRANSACTION_STATE_TOPIC)
         partition = None if topic is None else topic.partition(index)
         if partition is None or partition.leader == NO_LEADER:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody coordinates it now")
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator partition has no leader"
+            )
         return partition.leader
 
     async def _ask(

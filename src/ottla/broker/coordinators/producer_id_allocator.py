@@ -23,7 +23,7 @@ class ProducerIds:
         self._one_at_a_time = asyncio.Lock()
 
     async def next(self) -> int:
-        """Return an unused id; allocates another block when this one is used up.
+        """Return an unused id; allocates the next block when this block is used up.
 
         ApiError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, if the controller cannot be
         reached.

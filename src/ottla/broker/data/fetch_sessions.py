@@ -1,14 +1,14 @@
 """Fetch sessions (KIP-227): the broker remembers the partitions that a client fetches.
 
-A full fetch (epoch 0) names every partition, and may begin a session. The next ones name its id
-and epoch, and only the changes: partitions with another offset, new ones, forgotten ones. Their
+A full fetch (epoch 0) names every partition, and may begin a session. Later fetches name its id
+and epoch, and only the changes: added and forgotten partitions, and other offsets. Their
 responses hold only changed partitions, too. Epoch -1 wants no session, and ends the named one.
 
 When all slots are taken a new session gets one in three ways: a session that was idle for more
 than two minutes goes, the longest idle first; followers take one from a consumer; and a larger
 session takes one from a smaller session that is older than two minutes. Otherwise there is no
 session, and the client goes on with full fetches. A client that has lost its session gets an error,
-and begins a new one.
+and begins another session.
 """
 
 from bisect import bisect_left, insort
@@ -129,7 +129,7 @@ class Fetching(Protocol):
         ...
 
     def conclude(self, reads: list[Read]) -> Answer:
-        """Choose the results for the response; ApiError if a later fetch has overtaken this one."""
+        """Choose the results for the response; ApiError if a later fetch overtook it."""
         ...
 
 

@@ -70,7 +70,7 @@ def _batches(messages: memoryview) -> memoryview:
     if len(messages) > PRODUCED_BYTES_MAX:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a message set may have {PRODUCED_BYTES_MAX} bytes, this one has {len(messages)}",
+            f"a message set of {len(messages)} bytes exceeds the limit of {PRODUCED_BYTES_MAX}",
         )
     return memoryview(bytearray().join(to_batches(messages, base_offset=0)))
 

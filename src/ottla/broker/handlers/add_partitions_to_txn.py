@@ -2,7 +2,7 @@
 
 Up to version 3 producers send it, for one transaction. Since version 4 leaders send it, for the
 transactions of many producers, and each may be a verification only. Of one transaction all
-partitions are added or none: if one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
+partitions are added or none: if a partition does not exist, the others are OPERATION_NOT_ATTEMPTED.
 The response waits until no coordinator can lose the addition.
 """
 

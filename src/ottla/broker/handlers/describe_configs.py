@@ -197,7 +197,7 @@ class ConfigDescriptions:
         )
 
     def _since(self, name: str, names: Iterable[str]) -> list[DescribeConfigsSynonym]:
-        """Return the synonyms from the first one with this name on, as Kafka does.
+        """Return the synonyms from the first synonym with this name on, as Kafka does.
 
         A setting in another unit that takes precedence is no source of this setting's value. A
         topic's `retention.ms` has no synonyms unless `log.retention.ms` is set, even if

@@ -1,4 +1,4 @@
-"""ElectLeaders v0-v2: hold elections in partitions, or wherever one is needed (KIP-460).
+"""ElectLeaders v0-v2: hold elections in partitions, or in all that need one (KIP-460).
 
 A partition with its preferred leader gets ELECTION_NOT_NEEDED.
 """

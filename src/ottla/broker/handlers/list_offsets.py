@@ -2,7 +2,7 @@
 
 A timestamp of -1 asks for the end that the reader may see, -2 for the start, -3 for the record
 with the greatest timestamp, -4 for the start of the local log, which is the whole log: so -5, the
-last offset in tiered storage, and -6, the first one to be moved there, have no result.
+last offset in tiered storage, and -6, the first offset to be moved there, have no result.
 
 A new leader does not know yet which offsets its predecessor has shown to readers. Until then it
 responds with OFFSET_NOT_AVAILABLE, in older versions LEADER_NOT_AVAILABLE (KIP-207).
@@ -11,7 +11,7 @@ A partition that occurs twice is refused with INVALID_REQUEST, since version 1. 
 between partitions.
 
 Version 0 returns up to max_num_offsets offsets: the base offsets of segments that are not younger,
-and if there are any records, the end; the last one first.
+and if there are any records, the end; the last segment first.
 """
 
 from dataclasses import dataclass

@@ -380,7 +380,7 @@ def _check_silence(response: ProduceResponse) -> None:
             if answer.error_code:
                 name = topic.name or topic.topic_id.hex()
                 raise ProtocolError(
-                    f"what acks=0 cannot be told: {name}-{answer.index} refused it:"
+                    f"a produce request with acks=0 failed for {name}-{answer.index}:"
                     f" {answer.error_message}",
                     ErrorCode(answer.error_code),
                 )

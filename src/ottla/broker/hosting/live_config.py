@@ -1,6 +1,6 @@
 """The broker's current configuration: its static and its dynamic settings.
 
-Dynamic settings are in the committed metadata. They apply to all brokers or to this one; the latter
+Dynamic settings are in the committed metadata. They apply to all brokers, or to one; the latter
 take precedence. Users of a dynamic setting read `current` each time, or subscribe.
 """
 

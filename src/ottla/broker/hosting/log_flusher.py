@@ -63,7 +63,7 @@ class Flushing:
             held.set_result(None)
 
     async def _flush_to(self, partition: Partition, end_offset: Offset) -> None:
-        """Join the running flush; if it began too early, begin the next one.
+        """Join the running flush; if it began too early, begin another flush.
 
         A flush that was begun for this offset and did not reach it has failed.
         """

@@ -120,7 +120,7 @@ def _read(disk: Disk, path: str) -> MetaProperties | None:
     try:
         return read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
     except CorruptCheckpointError as error:
-        raise ForeignFolderError(f"whose folder this is cannot be read: {error}") from error
+        raise ForeignFolderError(f"the owner of this log dir cannot be read: {error}") from error
 
 
 def _write(disk: Disk, path: str, mark: MetaProperties) -> None:

@@ -1,9 +1,9 @@
 """The controller's decisions of its term, for other brokers to pull.
 
 It is the metadata log as brokers see it: batches of records with the controller's epoch. Only the
-last ones are kept; a broker that asks for older ones, or comes from another term, takes a snapshot.
+last decisions are kept; a broker that is further behind, or in another term, takes a snapshot.
 
-Offsets of a term begin beyond every offset of earlier terms, so that of two images the one with
+Offsets of a term begin beyond every offset of earlier terms, so that of two images the image with
 the higher end offset is newer.
 """
 

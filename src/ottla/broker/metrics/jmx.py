@@ -132,7 +132,7 @@ def jmx_families(snapshot: Snapshot) -> Iterator[Family]:
     yield from _controller(snapshot)
     yield gauge(
         "kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
-        "Markers of transactions for partitions that nobody leads.",
+        "Transaction markers for partitions without a leader.",
         snapshot.transactions.unsendable_markers,
     )
     yield from _sockets(snapshot)
@@ -234,7 +234,7 @@ def _controller(snapshot: Snapshot) -> Iterator[Family]:
         ),
         (
             "offlinepartitionscount",
-            "Partitions that nobody leads.",
+            "Partitions without a leader.",
             sum(state.leader == NO_LEADER for state in states),
         ),
         (
@@ -270,7 +270,7 @@ def _elections(snapshot: Snapshot) -> Iterator[Family]:
     )
     yield counter(
         f"{prefix}uncleanleaderelections_total",
-        "Those of a leader that was not in sync.",
+        "Elections of a leader that was not in sync.",
         snapshot.replication.unclean_elections,
     )
 

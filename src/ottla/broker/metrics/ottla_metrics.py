@@ -48,7 +48,7 @@ def ottla_families(snapshot: Snapshot) -> Iterator[Family]:
     )
     yield gauge(
         "ottla_full_log_directories",
-        "Log folders whose disk is full.",
+        "Log dirs on a full disk.",
         snapshot.full_log_dirs,
     )
     yield Family(

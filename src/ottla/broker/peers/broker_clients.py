@@ -139,7 +139,7 @@ class Peers:
             known.connection.close("the broker is somewhere else")
             del self._connected[broker_id]
         if broker is None or endpoint is None:
-            raise ConnectionError(f"nobody knows where broker {broker_id} is")
+            raise ConnectionError(f"the address of broker {broker_id} is unknown")
         connection = await connect_to_broker(
             self._world.network,
             endpoint.host,

@@ -168,7 +168,7 @@ class IsrChanges:
         try:
             response = await self._alter_partition(self._request(asked))
         except (ApiError, OSError) as error:
-            _log.info("the controller does not say who is in sync: %s", error)
+            _log.info("the controller did not answer AlterPartition: %s", error)
             self._ask_again(asked)
             return False
         if response.error_code:

@@ -41,7 +41,7 @@ from ottla.wire.messages.fetch import (
 )
 
 FETCH_VERSION: Final = 17
-_LOST: Final = "%s: what was committed is lost, by an unclean election"
+_LOST: Final = "%s: an unclean election has lost committed records"
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ class ReplicaFetcher:
         self._new: dict[PartitionKey, None] = {}
         """Partitions added since, which the session has never contained."""
         self._ahead: asyncio.Task[FetchResponse] | None = None
-        """The fetch that follows the one in flight, sent ahead."""
+        """The next fetch, sent while another is in flight."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -218,7 +218,7 @@ class ReplicaFetcher:
         world = self._world
         endpoint = world.endpoint_of(self.leader_id)
         if endpoint is None:
-            raise ConnectionError(f"nobody knows where broker {self.leader_id} is")
+            raise ConnectionError(f"the address of broker {self.leader_id} is unknown")
         self._restart_session()
         self._connection = await connect_to_broker(
             world.network,

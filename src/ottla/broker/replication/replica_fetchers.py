@@ -42,7 +42,7 @@ class ReplicaFetchers:
     """Assigns partitions to fetchers. Belongs to one event loop.
 
     No fetch is sent before `start`. A fetcher without partitions ends at once, even while it waits:
-    the next one for that broker begins with a connection of its own.
+    the next fetcher for that broker opens its own connection.
     """
 
     def __init__(self, world: FetcherWorld) -> None:

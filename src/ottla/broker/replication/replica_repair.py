@@ -45,7 +45,7 @@ class ReplicaRepair:
         world, log = self._world, partition.log
         endpoint = world.endpoint_of(partition.leader_id)
         if endpoint is None:
-            raise ConnectionError(f"nobody knows where broker {partition.leader_id} is")
+            raise ConnectionError(f"the address of broker {partition.leader_id} is unknown")
         connection = await connect_to_broker(
             world.network,
             endpoint.host,
@@ -110,7 +110,7 @@ class _Leader:
             raise RepairError(f"{partition.name} has another leader")
 
     async def fetch(self, offset: Offset) -> memoryview:
-        """Return batches from the one with this offset on; LackingError if there is none."""
+        """Return batches from the batch with this offset on; LackingError if there is none."""
         partition, settings = self._partition, self._world.settings
         wanted = FetchPartition(
             partition=partition.name.partition,

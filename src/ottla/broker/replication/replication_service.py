@@ -72,7 +72,7 @@ class LostReplicas:
         self._unfollow = unfollow
 
     async def tell(self) -> None:
-        """Stop fetching offline replicas, and report those that are still leader or in an ISR."""
+        """Stop fetching offline replicas, and report replicas that still lead or are in an ISR."""
         failed = [one for one in self._partitions if one.log.is_offline]
         for partition in failed:
             self._unfollow(partition)
@@ -83,7 +83,7 @@ class LostReplicas:
         try:
             await self._leave_isr(lost, LOST_DIRECTORY)
         except ApiError as error:
-            _log.warning("others do not lead yet what is lost here: %s", error)
+            _log.warning("offline replicas still lead or are in an ISR: %s", error)
 
     def _counted_on(self, unusable: list[TopicPartition]) -> Iterator[ReplicaName]:
         image = self._image()
@@ -134,7 +134,7 @@ class HighWatermarks:
                     folder.refuse(error)
 
     def _of(self, folder: LogDir) -> dict[TopicPartition, Offset]:
-        """Return the high watermarks; for a log without a role yet, the one in the checkpoint."""
+        """Return the high watermarks; for a log without a role yet, the checkpoint's."""
         here = ((name, self._partitions.find(name)) for name in folder.hosted)
         known = {name: one.high_watermark for name, one in here if one is not None}
         noted = folder.high_watermarks

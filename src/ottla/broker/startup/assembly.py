@@ -509,7 +509,7 @@ class _DescriptorShares(NamedTuple):
 
     Logs and connections each have a share, so that new connections do not keep logs from being
     opened. The rest is for short-lived uses: indexes, directories, checkpoints. A log that could
-    not open one of them in the middle of a truncation would have to go offline.
+    not open a file in the middle of a truncation would have to go offline.
     """
 
     logs: int

@@ -427,7 +427,7 @@ def transaction_routes(
     }
 
 
-# -- what is not supported ------------------------------------------------------------------------
+# -- unsupported requests -------------------------------------------------------------------------
 
 
 def security_routes() -> dict[int, Route]:

@@ -163,7 +163,7 @@ class RequestMemory:
         return self._favoured == waiter
 
     def forget(self, waiter: Wake) -> None:
-        """Remove a waiter; if it had priority, the next one gets it."""
+        """Remove a waiter; if it had priority, the next waiter gets it."""
         self._waiting.pop(waiter, None)
         if self._favoured == waiter:
             self._favoured = None

@@ -21,7 +21,7 @@ Dispatching = Callable[[Peer, memoryview], Coroutine[Any, Any, Sequence[Piece] |
 """Handles a frame and returns the pieces of its response, or None for no response.
 
 A ProtocolError means that the connection is unusable. Dispatches of one connection run
-concurrently, each started after the previous one has run up to its first wait. A waiting dispatch
+concurrently, each started after the previous has run up to its first wait. A waiting dispatch
 may be cancelled, some time after its peer has gone."""
 
 

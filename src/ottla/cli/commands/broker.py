@@ -107,7 +107,7 @@ def _drain_plan(picture: Picture, broker: int, targets: list[int] | None) -> Pla
         and not loads(picture.current)[broker]
     ):
         raise CommandError(
-            f"there is no broker {broker}: `ottla broker list` shows those that are there"
+            f"there is no broker {broker}: `ottla broker list` shows the registered brokers"
         )
     others = [site for site in picture.sites if site.broker_id != broker]
     if targets is not None:

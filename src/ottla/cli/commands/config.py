@@ -74,10 +74,10 @@ def describe(
     kind: Kind,
     name: Name,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Show what has its default, too.")
+        bool, typer.Option("--all", "-a", help="Show settings with their default value, too.")
     ] = False,
     documentation: Annotated[
-        bool, typer.Option("--docs", help="Show what the settings mean, too.")
+        bool, typer.Option("--docs", help="Show the documentation of each setting, too.")
     ] = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,

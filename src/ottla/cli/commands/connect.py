@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 connect = typer.Typer(no_args_is_help=True)
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="What is to run: .toml, .yaml or .json.")
+    Path, typer.Argument(metavar="FILE", help="The connectors to run: .toml, .yaml or .json.")
 ]
 
 
@@ -37,7 +37,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 def run_file(
     file: File,
     once: Annotated[
-        bool, typer.Option("--once", help="Do what is there now, sources first, and end.")
+        bool, typer.Option("--once", help="Copy the data that exists now, sources first, and end.")
     ] = False,
     master: Annotated[
         str | None, typer.Option("--master", help="Spark's master; by default this machine.")

@@ -43,7 +43,7 @@ READING: Final = ConsumerSettings(
     max_partition_fetch_bytes=4 << 20,
     allow_auto_create_topics=False,
 )
-DETAILS: Final = """Reads what is there and ends; --follow waits for more.
+DETAILS: Final = """Reads the existing records and ends; --follow waits for more.
 Records of open and aborted transactions are left out; --read-uncommitted shows them.
 
 Where to begin and to end (--from, --to):
@@ -141,7 +141,7 @@ class Reading:
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="What to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="The topics to read.")],
     form: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="json, or percent fields.")
     ] = "%v\\n",
@@ -155,7 +155,8 @@ def consume(
         int | None, typer.Option("--num", "-n", min=1, help="End after so many records.")
     ] = None,
     partitions: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this one. Repeatable.")
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Read only this partition. Repeatable."),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-F", help="Wait for more at the end.")
@@ -177,7 +178,7 @@ def consume(
     if group is not None and partitions:
         raise WrongCallError("a group shares out the partitions itself: leave out --partition")
     if follow and end is not None:
-        raise WrongCallError("--follow does not end, but --to says where: give one of them")
+        raise WrongCallError("--follow and --to exclude each other: give only one")
     reading = Reading(
         topics,
         partitions or [],

@@ -136,7 +136,7 @@ def check_codec(codec: Compression) -> Finding:
         text = f"{error}: `pip install --force-reinstall ottla` installs the package again"
         return Finding(check, Verdict.ERROR, text)
     if not is_same:
-        return Finding(check, Verdict.ERROR, "what it compressed it does not decompress")
+        return Finding(check, Verdict.ERROR, "a compressed text does not decompress to itself")
     if codec is Compression.GZIP and find_spec("isal") is None:
         return Finding(check, Verdict.WARNING, "by zlib: `pip install isal` makes it faster")
     return Finding(check, Verdict.OK, "compresses and decompresses")
@@ -172,7 +172,9 @@ def check_data_dir(folder: Path) -> Iterator[Finding]:
     present = next(path for path in (folder, *folder.parents) if path.exists())
     name = str(folder) if present == folder else f"{folder}, which `ottla start` makes"
     if not present.is_dir():
-        yield Finding("data dir", Verdict.ERROR, f"{present} is no folder: name another one")
+        yield Finding(
+            "data dir", Verdict.ERROR, f"{present} is not a directory: choose another data dir"
+        )
         return
     if not os.access(present, os.R_OK | os.W_OK | os.X_OK):
         yield Finding("data dir", Verdict.ERROR, _not_writable(present))
@@ -191,7 +193,7 @@ def check_free_bytes(folder: Path, free_bytes: int) -> Finding:
     if free_bytes < FREE_BYTES_MIN:
         return Finding("disk", Verdict.ERROR, f"{text}: make room, or name another folder")
     if free_bytes < FREE_BYTES_LOW:
-        advice = "retention.ms and retention.bytes of topics limit what is kept"
+        advice = "lower retention.ms or retention.bytes of a topic to free space"
         return Finding("disk", Verdict.WARNING, f"{text}: {advice}")
     return Finding("disk", Verdict.OK, text)
 
@@ -228,7 +230,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 
 DETAILS = """Looks at Python, the compiled loops, the codecs, the extras, the limit of open files
 and the folder of a broker. With --brokers, tries to reach a cluster. Each line is ok, a
-warning or an error, and says what to do. The exit code is 1 if there is an error.
+warning or an error, and suggests a remedy. The exit code is 1 if there is an error.
 """
 
 

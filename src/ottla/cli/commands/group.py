@@ -64,7 +64,9 @@ AllTopics = Annotated[
 ]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the start of the log.")]
 ToLatest = Annotated[bool, typer.Option("--to-latest", help="To its end.")]
-ToCurrent = Annotated[bool, typer.Option("--to-current", help="To what is committed, or the end.")]
+ToCurrent = Annotated[
+    bool, typer.Option("--to-current", help="To the committed offset, or the end.")
+]
 ToOffset = Annotated[int | None, typer.Option(min=0, help="To this offset.")]
 ToDatetime = Annotated[
     str | None, typer.Option(metavar="TIME", help="To the first record at or after it.")
@@ -176,7 +178,7 @@ def list_groups(
 def describe(
     group: Group,
     members: Annotated[
-        bool, typer.Option("--members", help="Show who is in it instead of offsets.")
+        bool, typer.Option("--members", help="Show the members instead of offsets.")
     ] = False,
     state: Annotated[
         bool, typer.Option("--state", help="Show its state instead of offsets.")
@@ -221,9 +223,9 @@ def reset_offsets(
 ) -> None:
     """Move a group, which must have no members, to other offsets (also: seek)."""
     if execute and dry_run:
-        raise WrongCallError("--execute does it, --dry-run does not: give one of them")
+        raise WrongCallError("--execute and --dry-run exclude each other: give only one")
     if bool(topics) == all_topics:
-        raise WrongCallError("say what is to be moved: --topic TOPIC, or --all-topics")
+        raise WrongCallError("no topic to reset: give --topic TOPIC, or --all-topics")
     reset = chosen_reset(
         to_earliest=to_earliest,
         to_latest=to_latest,

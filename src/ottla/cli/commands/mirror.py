@@ -27,8 +27,8 @@ DETAILS: Final = """\b
   ottla mirror --from a:9092 --to b:9092 --topics 'orders.*' --prefix eu. --once
   ottla mirror --from a:9092 --to b:9092 --topics orders --status
 
-Records arrive once each, in order, with their keys, headers and times; what groups have committed
-is translated, so that they can go on over there. It can be killed at any moment: start it again."""
+Records arrive once each, in order, with their keys, headers and times; committed offsets of groups
+are translated, so that consumers can continue on the target. After a kill, start it again."""
 COLUMNS: Final = ("TOPIC", "PARTITION", "COPY", "END-OFFSET", "COPIED-TO", "LAG", "RECORDS")
 _LINES_SECONDS: Final = 10.0
 """The interval of progress lines where no terminal can show a live line."""
@@ -44,7 +44,7 @@ Interval = Annotated[
     float, typer.Option(min=0.1, help="Seconds between looks at topics, settings and groups.")
 ]
 ReplicationFactor = Annotated[
-    int, typer.Option(min=0, help="Of topics that are made; 0 is that of the source.")
+    int, typer.Option(min=0, help="Replication factor of created topics; 0: as on the source.")
 ]
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Where Spark keeps its plans; losing them does no harm.")
@@ -69,9 +69,9 @@ def mirror(
     target: Annotated[str, typer.Option("--to", metavar="HOST:PORT,…", help="Copy to here.")],
     topics: Topics,
     groups: Groups = ".*",
-    prefix: Annotated[str, typer.Option(help="What the copies' names begin with.")] = "",
+    prefix: Annotated[str, typer.Option(help="The prefix of the names of copies.")] = "",
     is_once: Annotated[
-        bool, typer.Option("--once", help="Copy what is there now, and end.")
+        bool, typer.Option("--once", help="Copy the existing records, and end.")
     ] = False,
     is_status: Annotated[
         bool, typer.Option("--status", help="Show how far the copies are; copy nothing.")

@@ -92,10 +92,16 @@ def list_partitions(
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Those without a leader.")] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr", help="Those that refuse acks=all: too few in sync.")
+        bool,
+        typer.Option(
+            "--under-min-isr", help="Only partitions that refuse acks=all: too few in sync."
+        ),
     ] = False,
     not_preferred: Annotated[
-        bool, typer.Option("--not-preferred", help="Those that another than the first leads.")
+        bool,
+        typer.Option(
+            "--not-preferred", help="Only partitions led by another than their first replica."
+        ),
     ] = False,
     internal: Internal = False,
     brokers: Brokers = DEFAULT_BROKERS,
@@ -139,7 +145,7 @@ def reassign(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Take moves back: those named, or all.")
     ] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show what moves.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show the running moves.")] = False,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
     form: Format = OutputFormat.TABLE,
@@ -173,7 +179,7 @@ def elect(
     words: Words = None,
     unclean: Annotated[
         bool,
-        typer.Option("--unclean", help="Let anybody lead, where nobody can. LOSES RECORDS."),
+        typer.Option("--unclean", help="Elect replicas out of sync, too. LOSES RECORDS."),
     ] = False,
     everywhere: Annotated[
         bool, typer.Option("--all", help="Wherever an election is needed.")
@@ -224,7 +230,7 @@ def elect(
 @partitions.command("move")
 def move(
     word: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="One partition.")],
-    broker: Annotated[int, typer.Option("--broker", help="Whose copy is to be moved.")],
+    broker: Annotated[int, typer.Option("--broker", help="The broker with the replica.")],
     log_dir: Annotated[
         str, typer.Option("--log-dir", metavar="PATH", help="Another folder of that broker.")
     ],
@@ -255,7 +261,7 @@ def _check_call(
     words: Sequence[str] | None, to: str | None, file: Path | None, *, cancel: bool, status: bool
 ) -> None:
     if status and cancel:
-        raise WrongCallError("--status shows moves, --cancel ends them: give one of them")
+        raise WrongCallError("--status and --cancel exclude each other: give only one")
     if (status or cancel) and to:
         raise WrongCallError("--to begins a move, --status and --cancel do not")
     if status and (words or file):
@@ -263,7 +269,7 @@ def _check_call(
     if status or cancel:
         return
     if bool(words) == bool(file) or bool(words) != bool(to):
-        raise WrongCallError("say what is to be moved: TOPIC --to 1,2,3, or --file plan.json")
+        raise WrongCallError("nothing to move: give TOPIC --to 1,2,3, or --file plan.json")
 
 
 def _plan_of(file: Path) -> Plan:

@@ -31,7 +31,7 @@ StateDir = Annotated[
     typer.Option(
         "--state-dir",
         envvar=STATE_DIR,
-        help="Where pipelines keep what they know. Default: ~/.local/state/ottla",
+        help="The directory of the pipelines' state. Default: ~/.local/state/ottla",
     ),
 ]
 SparkSettings = Annotated[
@@ -41,7 +41,7 @@ SparkSettings = Annotated[
 LatencyOption = Annotated[
     Latency | None,
     typer.Option(
-        help="What Spark is set up for. Default: low; with --batch, --every or"
+        help="The latency that Spark is set up for. Default: low; with --batch, --every or"
         " --until-caught-up: throughput."
     ),
 ]
@@ -55,7 +55,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 @pipelines.command("run")
 def run_file(
     file: Annotated[Path, typer.Argument(help="A Python file that uses ottla.streams.")],
-    name: Annotated[str | None, typer.Option(help="Default: that of the file.")] = None,
+    name: Annotated[str | None, typer.Option(help="Default: the file's name.")] = None,
     master: Annotated[
         str | None, typer.Option(help="Spark's master. Default: all cores of this machine.")
     ] = None,
@@ -63,13 +63,13 @@ def run_file(
         str | None, typer.Option(help="Time between micro-batches, as '10 seconds'.")
     ] = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="End when all that is there is done.")
+        bool, typer.Option("--until-caught-up", help="End after the existing records.")
     ] = False,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Forget how far it has come; read all again.")
+        bool, typer.Option("--from-beginning", help="Drop the progress, and read from the start.")
     ] = False,
     is_batch: Annotated[
-        bool, typer.Option("--batch", help="Do all that is there once, as a batch without state.")
+        bool, typer.Option("--batch", help="Process the existing records once, as a batch.")
     ] = False,
     latency: LatencyOption = None,
     is_quick: Annotated[
@@ -139,7 +139,7 @@ def status(
 
 @pipelines.command("stop")
 def stop_pipeline(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the pipeline is called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pipeline.")],
     timeout: Annotated[float, typer.Option(help="How many seconds it gets.")] = STOP_SECONDS,
     state_dir: StateDir = None,
 ) -> None:

@@ -36,11 +36,11 @@ DETAILS: Final = """By default every line is a value. --format says otherwise:
   -f '%k:%v\\n'        a key, a colon and a value on every line
   -f '%k\\t%h\\t%v\\n'   with headers, as a=b,c=d
   -f '%v\\0'           values that end with a zero byte
-  -f json             what `ottla consume -f json` writes; --ignore-partition
+  -f json             the output of `ottla consume -f json`; --ignore-partition
                       fits it to a topic with other partitions
 
 %k key, %v value, %h headers, %t topic, %p partition, %T time in milliseconds.
-What the command line says of records goes before what they say themselves.
+Options of the command line take precedence over fields of a record.
 """
 
 
@@ -48,7 +48,7 @@ Codec = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, sna
 IgnorePartition = Annotated[
     bool,
     typer.Option(
-        "--ignore-partition", help="Let keys choose partitions, whatever the records say."
+        "--ignore-partition", help="Choose partitions by key; ignore the records' partitions."
     ),
 ]
 
@@ -76,10 +76,10 @@ def parse_acks(word: str) -> int:
 def produce(
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="Where records go, if they do not say it (%t)."),
+        typer.Argument(metavar="[TOPIC]", help="The topic of records without one (%t)."),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="How stdin is to be read.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="The format of standard input.")
     ] = "%v\\n",
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     headers: Annotated[
@@ -87,13 +87,12 @@ def produce(
         typer.Option("--header", "-H", metavar="KEY:VALUE", help="On every record. Repeatable."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Send everything to this one.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="Send all to this partition."),
     ] = None,
     ignore_partition: IgnorePartition = False,
     compression: Codec = "none",
-    acks: Annotated[
-        str, typer.Option("--acks", help="Who must have a record: all replicas, 1 (the leader), 0.")
-    ] = "all",
+    acks: Annotated[str, typer.Option("--acks", help="Acknowledging replicas: all, 1, 0.")] = "all",
     tombstone: Annotated[
         bool, typer.Option("--tombstone", "-Z", help="An empty value is null: it deletes the key.")
     ] = False,
@@ -107,7 +106,7 @@ def produce(
     if topic is None and form != "json" and "%t" not in form:
         raise WrongCallError("no topic is named: give TOPIC, or a format with %t")
     if ignore_partition and partition is not None:
-        raise WrongCallError("--partition names one, --ignore-partition none: give one of them")
+        raise WrongCallError("--partition and --ignore-partition exclude each other: give only one")
     key_bytes = None if key is None else key.encode()
     fixed = _Fixed(topic, key_bytes, _headers(headers), partition, ignore_partition)
     reader = InputReader(form)

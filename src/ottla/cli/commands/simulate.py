@@ -52,11 +52,11 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 
 
 def simulate(
-    seed: Annotated[int | None, typer.Option(help="Run this one, and tell more about it.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Run only this seed, with details.")] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="A:B", help="Run all from A up to, without, B.")
     ] = None,
-    story: Annotated[Story, typer.Option(help="What is simulated.")] = Story.ONE_BROKER,
+    story: Annotated[Story, typer.Option(help="The simulated scenario.")] = Story.ONE_BROKER,
     seconds: Annotated[
         float, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
     ] = one_broker_story.SECONDS,

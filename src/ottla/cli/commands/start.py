@@ -112,7 +112,7 @@ def _check_call(
         # Assertions stop a broker with a bug before it damages data.
         raise WrongCallError("the broker needs its assertions: run Python without -O")
     if listen and port is not None:
-        raise WrongCallError("--listen and --port both say where to listen: give one of them")
+        raise WrongCallError("--listen and --port both set the address: give only one")
     if ephemeral and data_dir:
         raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
 
@@ -132,7 +132,7 @@ def _configuration(
         if "listeners" in gathered.settings:
             raise WrongCallError(
                 f"listeners={gathered.settings['listeners']} and --listen or --port "
-                "both say where to listen: give one of them"
+                "both set the address: give only one"
             )
         gathered.settings["listeners"] = f"PLAINTEXT://{address}"
     if path is None and not gathered.settings.get("zookeeper.connect"):
@@ -145,7 +145,7 @@ def _warn_if_slow() -> None:
     missing = missing_loops(BROKER_LOOPS)
     if missing:
         sentence = slower_sentence(missing, len(BROKER_LOOPS))
-        _log.warning("%s: `ottla doctor` says what to do", sentence)
+        _log.warning("%s: run `ottla doctor` for advice", sentence)
 
 
 async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:

@@ -209,7 +209,7 @@ def trim(
         ),
     ],
     partitions: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this one. Repeatable.")
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition. Repeatable.")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,

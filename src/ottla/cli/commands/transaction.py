@@ -91,7 +91,7 @@ def list_transactions(
     ] = None,
     duration: Annotated[
         str | None,
-        typer.Option("--duration", metavar="10m", help="Only those that go on for longer."),
+        typer.Option("--duration", metavar="10m", help="Only transactions older than this."),
     ] = None,
     id_pattern: Annotated[
         str | None,
@@ -157,7 +157,7 @@ def find_hanging(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="Look here only. Repeatable."),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option("--broker", help="Look at what this broker keeps, and ask it.")
+        int | None, typer.Option("--broker", help="Ask this broker instead of the leader.")
     ] = None,
     timeout_minutes: Annotated[
         int,
@@ -180,7 +180,7 @@ def find_hanging(
         names = await _partitions(admin, words, broker)
         if not names and broker is not None and broker not in view.broker_ids:
             raise CommandError(
-                f"there is no broker {broker}: `ottla broker list` shows those that are there"
+                f"there is no broker {broker}: `ottla broker list` shows the registered brokers"
             )
         oldest_ms = clock.now_ms() - timeout_minutes * _MINUTE_MS
         return await admin.transactions.hanging(
@@ -205,7 +205,9 @@ def abort(
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(min=0, max=INT64_MAX, help="Instead: whose it is. Nothing is checked then."),
+        typer.Option(
+            min=0, max=INT64_MAX, help="Instead: the producer's id. Nothing is checked then."
+        ),
     ] = None,
     producer_epoch: Annotated[
         int | None, typer.Option(min=0, max=INT16_MAX, help="With --producer-id.")

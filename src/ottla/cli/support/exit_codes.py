@@ -17,8 +17,8 @@ TERMINATED: Final = 143
 _HINT_BY_CODE: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topic list` shows the topics that are there",
     ErrorCode.GROUP_ID_NOT_FOUND: "`ottla group list` shows the groups that are there",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`ottla transaction list` shows those that are there",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "`--from start` reads what is there",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`ottla transaction list` shows the existing ids",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`--from start` reads from the first existing record",
     ErrorCode.MESSAGE_TOO_LARGE: "the topic's max.message.bytes is smaller than the record",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old, or too new, for this",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is being rearranged; try again",

@@ -195,7 +195,7 @@ def _bytes_in(fields: dict[str, Any], name: str) -> bytes | None:
     if encoded not in fields:
         return _as_bytes(fields.get(name))
     if name in fields:
-        raise ValueError(f"{name} and {encoded} are both given: give one of them")
+        raise ValueError(f"{name} and {encoded} are both given: give only one")
     return b64decode(fields[encoded], validate=True)
 
 

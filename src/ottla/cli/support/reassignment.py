@@ -101,9 +101,7 @@ class Picture:
         site_by_id = {site.broker_id: site for site in self.sites}
         missing = [one for one in broker_ids if one not in site_by_id]
         if missing:
-            raise CommandError(
-                f"broker {missing[0]} is not in service: `ottla broker list` shows those that are"
-            )
+            raise CommandError(f"broker {missing[0]} is not in service: see `ottla broker list`")
         return [site_by_id[one] for one in broker_ids]
 
 
@@ -151,7 +149,7 @@ async def carry_out(admin: AsyncAdmin, picture: Picture, plan: Plan, how: How) -
     _show_plan(picture, plan, status, how.form, is_only_planned=False)
     end_with_failures(outcomes)
     if LOST in status.values():
-        raise CommandError("somebody has moved partitions elsewhere meanwhile")
+        raise CommandError("another client has changed the reassignment meanwhile")
 
 
 async def take_back(admin: AsyncAdmin, names: Sequence[TopicPartition], form: OutputFormat) -> None:

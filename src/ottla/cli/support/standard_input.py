@@ -28,7 +28,7 @@ _YES: Final = ("y", "yes")
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-d", help="Only show what would be done, and change nothing.")
+    bool, typer.Option("--dry-run", "-d", help="Show the changes without making them.")
 ]
 
 
@@ -78,7 +78,7 @@ class Consent:
 
     def __post_init__(self) -> None:
         if self.is_given and self.is_dry_run:
-            raise WrongCallError("--yes does it, --dry-run does not: give one of them")
+            raise WrongCallError("--yes and --dry-run exclude each other: give only one")
 
 
 async def confirm(view: ClusterView, effects: Sequence[str], consent: Consent) -> bool:

@@ -37,7 +37,7 @@ class OffsetSpec(IntEnum):
     """The offset of the next record; for committed records only, the last stable offset."""
     EARLIEST = isolation_level.EARLIEST
     MAX_TIMESTAMP = -3
-    """The record with the greatest timestamp, which may not be the last one."""
+    """The record with the greatest timestamp, which may not be the last record."""
     EARLIEST_LOCAL = -4
     """The first offset on the broker's local disk."""
     LATEST_TIERED = -5

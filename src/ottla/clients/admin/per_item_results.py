@@ -133,7 +133,7 @@ async def for_each(
         found = await ask(outcomes.begin())
         outcomes.take(found, is_old=loop.time() > old_at)
         for error in outcomes.waiting.values():
-            assert error is not None, "what waits has failed"
+            assert error is not None, "a waiting item has failed"
             if error.code is ErrorCode.NOT_CONTROLLER:
                 view.controller_id = -1  # looked for before the next attempt
             raise error

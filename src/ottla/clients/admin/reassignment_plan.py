@@ -114,7 +114,7 @@ def _choices(
     candidates = sorted(one for one in open_to if one not in replicas)
     if not candidates:
         raise ImpossiblePlanError(
-            f"{name} has {len(replicas)} replicas, and there is no other broker to take the one of "
+            f"{name} has {len(replicas)} replicas, and no other broker can take the replica of "
             f"broker {leaving}"
         )
     fewest = min(count_by_rack[racks[one]] for one in candidates)

@@ -239,7 +239,7 @@ class ClusterView:
     ) -> list[MetadataResponseTopic]:
         """Request the brokers and these topics (None: all); missing topics carry an error.
 
-        Callers that arrive while a request is in flight share the next one.
+        Callers that arrive while a request is in flight share the next request.
         """
         return await self._metadata.ask(topics, allow_auto_creation=allow_auto_creation)
 

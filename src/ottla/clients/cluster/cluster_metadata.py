@@ -99,7 +99,7 @@ class KnownCluster:
         return True
 
     def oldest(self, topics: Iterable[str]) -> float:
-        """Return the time of the oldest entry of these topics; minus infinity if one is missing."""
+        """Return the time of the oldest entry of these topics; minus infinity if any is missing."""
         seen = [self._usable(name) for name in topics]
         never = float("-inf")
         return min((never if row is None else row.seen_at for row in seen), default=float("inf"))

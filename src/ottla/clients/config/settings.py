@@ -69,7 +69,7 @@ CLIENT_SETTINGS: Final = (
         aliases=("metadata.broker.list", "brokers"),
     ),
     ClientSetting(
-        "client.id", TEXT, "What brokers call this client in their logs, metrics and quotas."
+        "client.id", TEXT, "The name of this client in the brokers' logs, metrics and quotas."
     ),
     ClientSetting("request.timeout.ms", _INT32_MS, "How long the answer to one request may take."),
     ClientSetting(
@@ -99,7 +99,7 @@ CLIENT_SETTINGS: Final = (
     ClientSetting(
         "connections.max.idle.ms",
         milliseconds(-1),
-        "After how long a connection is closed that nobody uses; -1 is never.",
+        "After how long an idle connection is closed; -1 is never.",
     ),
     ClientSetting(
         "metadata.max.age.ms",
@@ -110,7 +110,7 @@ CLIENT_SETTINGS: Final = (
     ClientSetting(
         "metadata.recovery.strategy",
         one_word_of({"rebootstrap": "rebootstrap", "none": "none"}),
-        "What to do when none of the known brokers can be reached: begin again with "
+        "If none of the known brokers can be reached: begin again with "
         "bootstrap.servers, or go on trying.",
     ),
     ClientSetting(
@@ -135,7 +135,7 @@ WITHOUT_MEANING: Final = {
     "socket.receive.buffer.bytes": _KERNELS,
     "client.dns.lookup": "is not needed: all addresses of a name are tried, in their order",
     "socket.connection.setup.timeout.max.ms": (
-        "is not there: socket.connection.setup.timeout.ms is the limit of every try"
+        "is not supported: socket.connection.setup.timeout.ms is the limit of every try"
     ),
     "metric.reporters": _METRICS,
     "metrics.num.samples": _METRICS,
@@ -143,16 +143,16 @@ WITHOUT_MEANING: Final = {
     "metrics.sample.window.ms": _METRICS,
     "auto.include.jmx.reporter": _METRICS,
     "statistics.interval.ms": _METRICS,
-    "enable.metrics.push": "is not there: this client pushes no metrics to brokers",
+    "enable.metrics.push": "is not supported: this client pushes no metrics to brokers",
     "config.providers": "is for Java: read secrets where you make the dict",
     "api.version.request": "is not needed: versions are always agreed on",
     "broker.version.fallback": "is not needed: versions are always agreed on",
     "broker.address.family": "is not needed: all addresses of a name are tried, in their order",
     "socket.keepalive.enable": "is not needed: a silent broker is noticed by request.timeout.ms",
     "socket.nagle.disable": "is not needed: it is never on",
-    "log_level": "is not there: use Python's logging, the logger is called ottla",
-    "log.level": "is not there: use Python's logging, the logger is called ottla",
-    "debug": "is not there: use Python's logging, the logger is called ottla",
+    "log_level": "is not supported: use Python's logging, the logger is called ottla",
+    "log.level": "is not supported: use Python's logging, the logger is called ottla",
+    "debug": "is not supported: use Python's logging, the logger is called ottla",
 }
 """Settings of other clients, each with the end of a sentence about it."""
 _TABLE: Final = SettingTable("client", CLIENT_SETTINGS, WITHOUT_MEANING)

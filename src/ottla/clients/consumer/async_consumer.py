@@ -96,7 +96,7 @@ class AsyncConsumer(ConsumerCalls):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Subscribe with the group to these topics, or to those whose full name matches a pattern.
+        """Subscribe with the group to topics, or to a pattern that matches full names of topics.
 
         The listeners are called inside poll, and may be coroutine functions. An empty list of
         topics is the same as `unsubscribe`.

@@ -104,7 +104,7 @@ class Consumer(ConsumerCalls):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Subscribe with the group to these topics, or to those whose full name matches a pattern.
+        """Subscribe with the group to topics, or to a pattern that matches full names of topics.
 
         The listeners are called with a list of partitions, inside poll, unsubscribe and close. An
         empty list of topics is the same as `unsubscribe`.

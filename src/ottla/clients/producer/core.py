@@ -177,7 +177,7 @@ class ProducerCore:
             self.accumulator.failure = reason
 
     async def drop(self, reason: Exception) -> None:
-        """Fail all records that are not in flight, and wait for those in flight."""
+        """Fail all records that are not in flight, and wait for the records in flight."""
         await self.sender.drop(reason)
 
     def transactional(self) -> Transactions:

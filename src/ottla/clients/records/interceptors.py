@@ -20,7 +20,7 @@ class Interceptor(Protocol):
     """The methods of interceptors; all are optional."""
 
     def on_send(self, record: Any, /) -> Any:
-        """Return the record to send in place of this one, in the sending thread.
+        """Return the record to send in place of this record, in the sending thread.
 
         It runs before serialization: key and value are the application's objects.
         """

@@ -38,7 +38,7 @@ COUNT_MAX: Final = {
     ResourceType.GROUP: GROUPS_WITH_SETTINGS_MAX,
 }
 _LAGS: Final = frozenset({"max.compaction.lag.ms", "min.compaction.lag.ms"})
-"""Topic settings that may contradict each other if one of them is inherited."""
+"""Topic settings that may contradict each other if one is inherited."""
 CONTRADICTING: Final = _LAGS | {f"log.cleaner.{name}" for name in _LAGS}
 """The same, with the broker's names."""
 MIN_ISR: Final = "min.insync.replicas"
@@ -119,7 +119,7 @@ class ResourceRoom:
         if self._count_by_kind[resource.kind] >= count_max:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{count_max} of them have settings already: delete those of another first",
+                f"{count_max} resources have settings already: delete those settings first",
             )
         self._count_by_kind[resource.kind] += 1
 
@@ -146,7 +146,7 @@ def _check_broker_settings(
     if problem_by_name:
         raise _refused("; ".join(problem_by_name.values()))
     if value_by_field.get("max_connections") == 0:
-        raise _refused("max.connections cannot be 0 here: nobody could come and change it back")
+        raise _refused("max.connections cannot be 0: no client could connect to change it back")
     try:
         for broker_settings in _broker_settings_with(image, resource, new):
             _check_topics_agree(image, parsed_broker_settings(broker_settings, settings))

@@ -58,7 +58,7 @@ class Controller:
     """Decides on the basis of its image, which only `replay` changes.
 
     The caller requests one decision at a time, appends its records, and replays them before it
-    requests the next one. Errors of single items, such as a name that occurs twice, are in the
+    requests the next. Errors of single items, such as a name that occurs twice, are in the
     results; a raised ApiError concerns the whole request.
     """
 

@@ -15,7 +15,7 @@ PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids that one broker may assign. Ids that are unused when it stops are lost."""
+    """Producer ids that one broker may assign. Unused ids are lost when it stops."""
 
     first: int
     end: int

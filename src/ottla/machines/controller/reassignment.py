@@ -1,6 +1,6 @@
 """Partitions that move to other brokers (KIP-455).
 
-While a partition moves it has its old and its new replicas; once all new ones are in sync, the old
+While a partition moves it has its old and its new replicas; once all of these are in sync, the old
 ones are removed (`partition_change`). A reassignment can be cancelled until then.
 """
 

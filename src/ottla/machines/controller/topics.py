@@ -255,7 +255,7 @@ def _wanted_topic(image: ClusterImage, wanted: DeleteTopicState) -> TopicImage:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         return topic
     if has_id:
-        raise _refused("a name and an id are given; there must be one of them")
+        raise _refused("a name and an id are given: give only one")
     topic = image.topics.get(wanted.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has this name")

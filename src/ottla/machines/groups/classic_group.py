@@ -109,7 +109,7 @@ class ClassicGroup:
             self.usage.charge(-MEMBER_ID_BYTES)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, if it is one; if it was the leader, the next one leads."""
+        """Remove a member, if it is one; if it was the leader, the next member leads."""
         self.stop_expecting(member_id)
         self.attendance.forget(member_id)
         if member_id not in self.members:
@@ -190,7 +190,7 @@ class ClassicGroup:
         )
 
     def vote(self) -> str:
-        """Return the protocol with the most votes among those that all members support."""
+        """Return the protocol with the most votes among protocols that all members support."""
         common = {
             n for n, count in self._supporters_by_protocol.items() if count == len(self.members)
         }
@@ -261,7 +261,7 @@ class ClassicGroup:
         """Apply the record that was proposed, now that it is in the log."""
         is_next = value.generation in {self.generation, self._next_generation()}
         assert is_next, (self.group_id, self.generation, value.generation)
-        # An assignment for another member would be stored, and nobody would consume its partitions.
+        # An assignment for another member would be stored, and its partitions not consumed.
         stored_ids = [stored.member_id for stored in value.members]
         assert stored_ids == list(self.members), (self.group_id, stored_ids)
         self.stored_ms = value.current_state_timestamp

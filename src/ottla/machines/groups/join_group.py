@@ -108,13 +108,13 @@ class Joining:
             )
 
     def _find_group(self, request: JoinGroupRequest) -> ClassicGroup:
-        """Return the group; for a member without an id a new one, which is not stored yet."""
+        """Return the group; for a member without an id a new group, which is not stored yet."""
         if request.member_id:
             return self._roster.group_of_member(request.group_id)
         return self._roster.get(request.group_id) or ClassicGroup(request.group_id)
 
     def _has_room(self, group: ClassicGroup, known_id: str) -> bool:
-        """Whether there is room for the member of this id, or for a new one.
+        """Whether there is room for the member of this id, or for a new member.
 
         During a rebalance, the joined members count, so that a group above a lowered limit loses
         the members that join last.

@@ -133,7 +133,7 @@ class Committing:
             self._roster.check_memory(text_bytes(request.group_id))
             return
         if generation < 0 and group.state is GroupState.EMPTY:
-            # A client without membership, or an operator who resets offsets.
+            # A client without membership, or an operator that resets offsets.
             return
         is_nobody = generation < 0 and not request.member_id and request.group_instance_id is None
         if is_nobody:

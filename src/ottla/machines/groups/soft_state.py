@@ -115,7 +115,7 @@ class Attendance:
         self.joining: dict[str, int] = {}
         """Members that wait for the next generation, with the number of their request."""
         self.join_answers: dict[str, JoinAnswer] = {}
-        """Responses that were not collected yet, the last one of each member."""
+        """Responses that were not collected yet, the last response of each member."""
         self.new: set[str] = set()
         """Members in their first join: they cannot send heartbeats yet."""
         self.unsynced: set[str] = set()

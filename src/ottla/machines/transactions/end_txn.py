@@ -1,7 +1,7 @@
 """EndTxn, and the other ends of a transaction: a new producer, a timeout, its last marker.
 
 The result of EndTxn in transaction version 2, by the state and the epoch in the request ("held" is
-the current epoch, "ended" the previous one, whose response may have been lost):
+the current epoch, "ended" the previous epoch, whose response may have been lost):
 
                     abort, held      abort, ended     commit, held     commit, ended
     Empty           a new epoch      fenced           invalid          fenced

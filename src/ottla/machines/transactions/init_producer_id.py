@@ -5,7 +5,7 @@ first aborts its transaction: the response is CONCURRENT_TRANSACTIONS until that
 that can complete the transaction for an external coordinator may keep it (KIP-939).
 
 A request with a former producer id and epoch continues after an error (KIP-360). Only the latest
-epoch may, and the one before it, whose response may have been lost. Kafka lets older epochs abort
+epoch may, and the previous epoch, whose response may have been lost. Kafka lets older epochs abort
 the latest producer's transaction; here they are fenced.
 """
 
@@ -185,7 +185,7 @@ def _refusal(code: ErrorCode) -> InitProducerIdResponse:
 
 def _fenced(found: Transaction) -> ApiError:
     return ApiError(
-        ErrorCode.PRODUCER_FENCED, f"somebody else has come as {found.transactional_id}"
+        ErrorCode.PRODUCER_FENCED, f"another producer has taken {found.transactional_id}"
     )
 
 

@@ -167,9 +167,9 @@ class TransactionMachine:
     def decide_marked(
         self, owed: OwedMarkers, written: Iterable[TopicPartition], now: Moment
     ) -> Decision[TransactionRecord, bool]:
-        """Record written markers; the response is true if the last one is among them.
+        """Record written markers; the response is true if the last marker is among them.
 
-        If the append of the last one's record fails, report again.
+        If the append of the last marker's record fails, report again.
         """
         return self._ending.mark(owed, written, now)
 

@@ -10,7 +10,7 @@ from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
 class TransactionSettings:
     """The settings of transactions; the names are Kafka's, underscores for dots.
 
-    The last one is not Kafka's: the maximum number of transactional ids per machine.
+    The last setting is not Kafka's: the maximum number of transactional ids per machine.
     """
 
     transaction_max_timeout_ms: int = DEFAULT_CONFIG.transaction_max_timeout_ms

@@ -75,7 +75,7 @@ class Roster:
         found = self._transactions.get(transactional_id)
         if found is None:
             raise ApiError(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has come as {transactional_id}"
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no producer has used {transactional_id}"
             )
         is_holder = asker.producer_id == found.holder.producer_id
         if not is_holder and not found.is_ended_by(asker):
@@ -167,7 +167,7 @@ class Roster:
 
 
 def _check_move(before: Transaction, found: Transaction | None) -> None:
-    """Assert that a decision is one that the state table allows, and takes no epoch back."""
+    """Assert that the state table allows a decision, and that it takes no epoch back."""
     if found is None:
         assert before.state in IDLE, before
         return

@@ -206,7 +206,7 @@ def _check_some_are_open(config: BrokerConfig) -> str | None:
         return None
     return (
         f"listeners cannot be {shown(text_of(config.listeners))}: it must have one for clients,"
-        f" besides those in controller.listener.names"
+        f" besides the listeners in controller.listener.names"
     )
 
 
@@ -242,7 +242,7 @@ def _check_protocols(config: BrokerConfig) -> str | None:
         if protocol not in SERVED_PROTOCOLS:
             return (
                 f"listeners cannot have {shown(str(listener))}: its protocol is {protocol}, and"
-                f" must be one that Ottla speaks already: {', '.join(sorted(SERVED_PROTOCOLS))}"
+                f" must be one of the supported protocols: {', '.join(sorted(SERVED_PROTOCOLS))}"
             )
     return None
 

@@ -85,7 +85,7 @@ _FOLDERS = Kind(SettingType.LIST, "a list of different folders", _folders)
 # Only BrokerConfig is instantiated: it generates the methods for all fields.
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class BrokerSettings:
-    """The fields of BrokerConfig. None means that the setting follows another one."""
+    """The fields of BrokerConfig. None means that the setting follows another setting."""
 
     node_id: BrokerId = at_start(
         BrokerId(1),
@@ -123,7 +123,7 @@ class BrokerSettings:
     advertised_listeners: tuple[Listener, ...] = at_start(
         (),
         ADVERTISED_LISTENERS,
-        "The addresses that clients connect to; a listener without one is advertised as in"
+        "The addresses that clients connect to; a listener without an address is advertised as in"
         " listeners, with the machine's name in place of every address.",
     )
     listener_security_protocol_map: tuple[ListenerProtocol, ...] = _per_broker(
@@ -134,7 +134,7 @@ class BrokerSettings:
     inter_broker_listener_name: str | None = at_start(
         None,
         optional(LISTENER_NAME),
-        "The listener for connections between brokers; if empty, the one called PLAINTEXT, or"
+        "The listener for connections between brokers; if empty, the listener PLAINTEXT, or"
         " else the first.",
     )
     controller_listener_names: tuple[str, ...] = at_start(

@@ -144,7 +144,7 @@ _NO_POLICIES = "Ottla has no policies yet, and would let everything pass"
 
 GUARDING_SETTINGS: Final[Mapping[str, str]] = {
     "alter.config.policy.class.name": _NO_POLICIES,
-    "authorizer.class.name": "Ottla has no authorizer yet, and would let everybody do everything",
+    "authorizer.class.name": "Ottla has no authorizer yet, and would allow every request",
     "config.providers": "Ottla looks up no variables yet, and would take them for values",
     "create.topic.policy.class.name": _NO_POLICIES,
 }

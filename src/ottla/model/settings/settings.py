@@ -122,7 +122,7 @@ class Setting:
 
     def problem_with(self, text: str) -> str:
         """Return a sentence that refuses the text and names the valid values."""
-        given = "what was given" if self.is_sensitive else shown(text)
+        given = "the given value" if self.is_sensitive else shown(text)
         return f"{self.name} cannot be {given}: it must be {self.kind.allowed}"
 
     def converted(self, value: Any) -> Any:
@@ -217,7 +217,7 @@ def unknown_settings(names: Sequence[str], noun: str, known: Collection[str]) ->
         for name in names[:UNKNOWN_NAMES_MAX]
     ]
     if len(names) > UNKNOWN_NAMES_MAX:
-        problems.append(f"{len(names) - UNKNOWN_NAMES_MAX} more names are not those of settings")
+        problems.append(f"{len(names) - UNKNOWN_NAMES_MAX} more names are unknown")
     return problems
 
 

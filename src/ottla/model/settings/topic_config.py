@@ -154,7 +154,7 @@ class TopicConfig:
     min_cleanable_dirty_ratio: float = setting(
         0.5,
         double(0, 1),
-        "The share of the log that must be new since the last compaction before the next one.",
+        "The share of the log that must be new since the last compaction before the next.",
     )
     min_compaction_lag_ms: int = setting(0, long(0), "How long a record is safe from compaction.")
     min_insync_replicas: int = setting(

@@ -167,7 +167,7 @@ class PartitionCopier:
         code = error.code if isinstance(error, ApiError) else None
         if code in _FENCED:
             raise MirrorError(
-                f"somebody else copies to {self._range.target}: does another mirror run?"
+                f"another producer copies to {self._range.target}: does another mirror run?"
             ) from error
         if code is ErrorCode.INVALID_TIMESTAMP:
             raise MirrorError(
@@ -264,7 +264,7 @@ class PartitionCopier:
         if copied.offset >= start:
             raise MirrorError(
                 f"{name} ends at offset {end}, but was copied up to {copied.offset}: it has lost "
-                f"records, or is not what it was; delete {self._range.target_topic!r} on the "
+                f"records, or was recreated; delete {self._range.target_topic!r} on the "
                 "target to copy it anew"
             )
         _log.warning("%s has deleted %d to %d uncopied", name, copied.offset, start - 1)

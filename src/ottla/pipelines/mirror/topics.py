@@ -122,7 +122,7 @@ class TopicFollower:
             await self._write_note(note)
         elif note.source_name != topic.name or note.source_id != source_id:
             raise MirrorError(
-                f"topic {topic.name!r} is not the one that {name!r} is a copy of: it was deleted "
+                f"{name!r} is a copy of an earlier topic {topic.name!r}, which was deleted "
                 f"and made again; delete {name!r} on the target to copy it anew"
             )
         elif len(there.partitions) < count:

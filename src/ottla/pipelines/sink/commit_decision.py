@@ -26,7 +26,7 @@ class DecisionError(Exception):
 def older_checkpoint(last_batch_id: int, batch_id: int) -> DecisionError:
     """Return the error for a batch that is older than the last decision."""
     return DecisionError(
-        f"the checkpoint is older than what was written: batch {last_batch_id} was decided, the "
+        f"the checkpoint is older than the output: batch {last_batch_id} was decided, the "
         f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with a new "
         "checkpoint location; nothing of this batch is written"
     )

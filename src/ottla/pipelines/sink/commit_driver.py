@@ -227,7 +227,7 @@ class Deciding:
                     raise
                 raise DecisionError(
                     f"batch {decision.batch_id} was to be committed, but its transaction "
-                    f"{transaction.transactional_id} is not open any more. Most likely nobody came "
+                    f"{transaction.transactional_id} is not open any more. Probably no driver ran "
                     "to commit it within its time-out, and the broker has aborted it: its rows are "
                     "lost, unless they are read again by a query with a new checkpoint. Brokers "
                     f"with transaction.two.phase.commit.enable=true do not do that. ({error})"

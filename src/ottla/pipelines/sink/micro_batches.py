@@ -2,7 +2,7 @@
 
 A batch write by Spark's data source API would plan each micro-batch twice, and ask three Python
 processes for each of them: one makes the data source, one the writer, one commits. Here the plan of
-the query ends in `mapInArrow`, whose tasks write, and `foreachBatch` commits what they have written
+the query ends in `mapInArrow`, whose tasks write, and `foreachBatch` commits their transactions
 (docs/decisions/0047-updates-are-written-by-map-in-arrow.md).
 """
 

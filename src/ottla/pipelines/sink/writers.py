@@ -306,7 +306,7 @@ def commit_with(decisions: Decisions, messages: Sequence[Written], batch_id: int
 def _check_skipped(decisions: Decisions, messages: Sequence[Written], batch_id: int) -> None:
     """Raise DecisionError if tasks skipped the batch as decided, and its decision is gone."""
     if any(each.is_skipped for each in messages) and decisions.last_batch_id() < batch_id:
-        raise DecisionError(f"what was decided about batch {batch_id} is gone: start again")
+        raise DecisionError(f"the commit decision for batch {batch_id} is gone: start again")
 
 
 def abort_written(options: SinkOptions, query: str, messages: Sequence[Written | None]) -> None:

@@ -53,7 +53,7 @@ def all_columns(options: Mapping[str, str]) -> StructType:
 def check_columns(schema: StructType) -> None:
     """Refuse a schema that names a column that records do not have, or another type for it."""
     if not schema.fields:
-        raise SourceOptionError("the schema names no column: one is needed, to count records by")
+        raise SourceOptionError("the schema names no column: name at least one")
     for field in schema.fields:
         kind = _TYPE_BY_COLUMN.get(field.name)
         if kind is None:

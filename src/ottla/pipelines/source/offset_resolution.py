@@ -1,4 +1,4 @@
-"""Resolves the bounds of a read to offsets, and keeps those of a stream in Spark's checkpoint.
+"""Resolves the bounds of a read to offsets, and keeps a stream's offsets in Spark's checkpoint.
 
 Spark writes the offsets after each micro-batch. The format matches Spark's Kafka source, with
 additions under names that no topic can have:

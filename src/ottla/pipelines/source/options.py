@@ -226,7 +226,7 @@ def _topics(said: _Said) -> Topics:
     if len(chosen) != 1:
         listed = ", ".join(_CHOICES)
         found = f"both {' and '.join(chosen)} are given" if chosen else "none is given"
-        raise SourceOptionError(f"exactly one of {listed} says what is read: {found}")
+        raise SourceOptionError(f"give exactly one of {listed}: {found}")
     text = (said.get(chosen[0]) or "").strip()
     if chosen[0] == "assign":
         return Topics(partitions=read_partitions("assign", text))

@@ -43,7 +43,7 @@ def spark_version() -> Version:
 
 
 def check_spark_version(needed: Version, feature: str) -> None:
-    """Raise a SparkVersionError that says what to upgrade if the installed PySpark is older."""
+    """Raise a SparkVersionError, with the remedy, if the installed PySpark is older."""
     found = spark_version()
     if found < needed:
         wanted = ".".join(map(str, needed))

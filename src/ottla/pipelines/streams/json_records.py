@@ -96,7 +96,7 @@ def fields_of(schema: Schema) -> StructType:
     reserved = [name for name in schema.names if is_of_the_record(name)]
     if reserved:
         raise ValueError(
-            f"fields that begin with an underscore are kept for what a record is: {reserved}"
+            f"fields that begin with an underscore are reserved for record metadata: {reserved}"
         )
     return schema
 

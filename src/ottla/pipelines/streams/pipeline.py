@@ -101,7 +101,7 @@ class Pipeline:
         name = check_name(name or topic)
         if name in {flow.name for flow in self.flows}:
             raise ValueError(
-                f"two flows are called {name!r}: give one of them a name, as in"
+                f"two flows are called {name!r}: name one, as in"
                 " `.to(topic, name=…)`; how far it has come is kept under it"
             )
         self.flows.append(Flow(name, topic, rows, emit, is_exactly_once, target))

@@ -117,7 +117,7 @@ class Table:
     def join(self, other: "Table", *, how: How = "inner") -> "Table":
         """Join rows of the same key. Shared column names get the prefix `other_` on one side."""
         if self.steps or other.steps:
-            raise ValueError("join tables first; filter and map what comes of it")
+            raise ValueError("join tables first, then filter and map the result")
         if how == "outer" and len(self.sides) + len(other.sides) > 2:
             raise ValueError("an outer join has two tables, no more")
         if len(other.sides) > 1:

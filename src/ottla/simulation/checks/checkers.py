@@ -146,7 +146,7 @@ def jumps_within(history: History, logs: Logs) -> Iterator[Violation]:
 
 
 def jumps_between(history: History, logs: Logs) -> Iterator[Violation]:
-    """J8: a reader's next operation continues where its last one ended."""
+    """J8: a reader's next operation continues where its last operation ended."""
     last: dict[tuple[str, TopicPartition], int] = {}
     for operation in history.operations:
         for name in operation.moved:

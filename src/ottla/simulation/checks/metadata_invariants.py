@@ -5,7 +5,7 @@ M10  the controller writes only while it holds its epoch, no other broker writes
      nodes, epochs never fall, and no broker registers again before it has resigned
 R9   a fenced broker is not in the ISR; only ISR members lead while there are enough
 
-The truth is what ZooKeeper has: the topics, and the registered incarnation of each broker. Brokers,
+The truth is in ZooKeeper: the topics, and the registered incarnation of each broker. Brokers,
 including the controller, learn of changes later.
 """
 
@@ -195,7 +195,9 @@ class MetadataRules:
                 continue
             for number, one in enumerate(topic.partitions):
                 if one.leader != NO_LEADER and one.leader not in one.isr:
-                    self.broken.append(f"{topic.name}-{number} is led by who is not in sync")
+                    self.broken.append(
+                        f"{topic.name}-{number} is led by a replica that is not in sync"
+                    )
                 before = None if old is None else old.partition(number)
                 if before is not None and (
                     before.leader_epoch > one.leader_epoch
@@ -211,7 +213,7 @@ class MetadataRules:
             for number, one in enumerate(topic.partitions):
                 if fenced.intersection(one.isr):
                     self.broken.append(
-                        f"{R9} {topic.name}-{number} has who is fenced in sync: {one}"
+                        f"{R9} {topic.name}-{number} has a fenced broker in sync: {one}"
                     )
                 is_enough = len(one.isr) >= min(min_isr, len(one.replicas))
                 if is_enough and one.eligible_leader_replicas:

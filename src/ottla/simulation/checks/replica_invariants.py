@@ -10,9 +10,9 @@ R7   in an epoch the high watermark never falls, and rises only while enough rep
 R9   leader, ISR and eligible replicas are consistent; an unregistered broker leads nothing
 R11  no committed record is truncated
 R12  a follower has no records that no leader of that epoch has written
-R15  a follower fetches from its leader, a leader from no one, nor for long a broker without a disk
+R15  a follower fetches from its leader, a leader does not, a broker without a disk only briefly
 R16  acknowledged records are committed
-D2   a log has no holes, whatever its disk has lost
+D2   a log has no holes, even if its disk has lost data
 
 Ghosts are facts that no broker knows: the greatest high watermark that any leader ever had, and the
 records below it. Everything is read from the brokers' own objects, and from their disks. R13 and
@@ -192,7 +192,7 @@ class ReplicaRules:
         for one in new:
             known = ghost.written.setdefault((one.epoch, one.base_offset), one)
             if known != one:
-                self._fail("R1", f"{where}: {one}, and somebody wrote {known}")
+                self._fail("R1", f"{where}: {one}, and another replica has {known}")
         for earlier, later in pairwise(new):
             if earlier.epoch > later.epoch:
                 self._fail("R1", f"{where}: {later} is of an earlier epoch than {earlier}")
@@ -200,13 +200,13 @@ class ReplicaRules:
     def _forgive_or_fail(self, where: str, one: Batch, ghost: Ghost) -> None:
         """R12: an epoch that began during the checks has a known leader."""
         if ghost.leader_by_epoch and one.epoch > max(ghost.leader_by_epoch):
-            self._fail("R12", f"{where}: {one} is of an epoch in which nobody has led")
+            self._fail("R12", f"{where}: {one} is of an epoch without a leader")
 
     def _look_at_committed(
         self, where: str, partition: Partition, mirror: Mirror, ghost: Ghost
     ) -> None:
         if partition.high_watermark > partition.log.end_offset:
-            self._fail("R2", f"{where}: what readers may see is not there")
+            self._fail("R2", f"{where}: visible records are missing")
         committed = partition.high_watermark
         for one in mirror.batches[mirror.compared_count :]:
             if one.end_offset > committed:

@@ -132,7 +132,7 @@ class TransactionRules:
 
     def _look_at_marker(self, where: str, name: TopicPartition, one: Batch) -> None:
         if not self._decided[_key(name, one)]:
-            self._fail(f"T5 {where}: nobody has decided {one}")
+            self._fail(f"T5 {where}: no coordinator has decided {one}")
 
     def _look_at_end(self, where: str, name: TopicPartition, replica: Replica, one: Batch) -> None:
         """T6: as many transactions end as were decided to."""
@@ -148,7 +148,9 @@ class TransactionRules:
             and (found.state in PREPARED or found.producer.epoch == one.producer_epoch)
         )
         if not is_known:
-            self._fail(f"T7 {where}: {one} begins what its coordinator does not know: {found}")
+            self._fail(
+                f"T7 {where}: {one} begins a transaction unknown to its coordinator: {found}"
+            )
 
     def _look_at_producers(
         self, where: str, partition: Partition, replica: Replica, new: Sequence[Batch]

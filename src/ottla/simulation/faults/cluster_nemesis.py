@@ -42,12 +42,12 @@ DELAY_SECONDS_MAX: Final = 1.5
 class Moment(Enum):
     """A change of a replica."""
 
-    APPENDED = "the leader has what no follower has"
-    COMMITTED = "the leader knows that it is committed, and nobody else"
+    APPENDED = "the leader has records that no follower has"
+    COMMITTED = "only the leader knows that it is committed"
     ELECTED = "it begins to lead"
     FOLLOWED = "it begins to follow"
     ASKED = "the leader has asked for others to be in sync"
-    DECIDED = "the leader hears who is in sync"
+    DECIDED = "the leader learns the ISR"
 
 
 class Seen(NamedTuple):
@@ -162,7 +162,7 @@ class Surroundings:
 
 
 class ClusterNemesis:
-    """Causes faults; `nemesis` causes those of single machines."""
+    """Causes faults; `nemesis` causes faults of single machines."""
 
     def __init__(
         self,

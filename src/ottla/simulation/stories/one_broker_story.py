@@ -131,7 +131,7 @@ class _Story:
             async with asyncio.timeout(None) as patience:
                 return await self._tell(seconds, patience)
         except TimeoutError:
-            return [Violation("L1 stuck", "not everybody is through in time")]
+            return [Violation("L1 stuck", "a client has not finished in time")]
 
     async def _tell(self, seconds: float, patience: asyncio.Timeout) -> list[Violation]:
         patience.reschedule(self._world.loop.time() + SETTLED_SECONDS_MAX)

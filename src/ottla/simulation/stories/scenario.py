@@ -5,7 +5,7 @@
     [[step]]
     at = 1.0                  seconds after the beginning; without it, at once
     do = "kill"               one of `ACTS`
-    whom = "leader"           a role at that moment, a given name, or a machine
+    target = "leader"         a role at that moment, a given name, or a machine
     name = "old leader"       its name in later steps
 
     [expect]
@@ -48,7 +48,7 @@ class Step:
 
     do: str
     at: float = 0.0
-    whom: str = ""
+    target: str = ""
     to: str = ""
     """The other end of a connection, if the step needs one."""
     name: str = ""
@@ -120,7 +120,7 @@ class _Teller:
             if step.do in CONDITIONS:
                 await self._wait(step)
             else:
-                world.trace.note(world.loop.time(), step.do, self.machine(step.whom).name)
+                world.trace.note(world.loop.time(), step.do, self.machine(step.target).name)
                 ACTS[step.do](self, step)
         await world.elapse(END_SECONDS)
         self._epochs = self.partition().leader_epoch + 1
@@ -143,9 +143,9 @@ class _Teller:
         """Return the clients' partition, from the committed metadata."""
         return self.story.truth.topics[self.story.workload.partitions[0].topic].partitions[0]
 
-    def machine(self, whom: str) -> Machine:
+    def machine(self, target: str) -> Machine:
         """Return the machine of a role, of a given name, or of its own."""
-        return self.story.world.machine(self._resolve(whom))
+        return self.story.world.machine(self._resolve(target))
 
     def coordinator(self) -> int:
         """Return the coordinator of the first transactional id, from the committed metadata."""
@@ -158,32 +158,32 @@ class _Teller:
         found = self.story.transaction_rules.transactions.get(self.story.transactions.ids[0])
         return State.EMPTY if found is None else found.state
 
-    def replica(self, whom: str) -> Partition | None:
+    def replica(self, target: str) -> Partition | None:
         """Return a machine's replica of the clients' partition, if the machine is up."""
-        broker = self.story.broker(self.machine(whom).name)
+        broker = self.story.broker(self.machine(target).name)
         return None if broker is None else broker.partitions.find(self.story.workload.partitions[0])
 
-    def _resolve(self, whom: str) -> str:
+    def _resolve(self, target: str) -> str:
         state, names = self.partition(), self.story.names
         followers = [one for one in state.replicas if one != state.leader]
         followers.sort(key=lambda one: names[one] not in self.story.controllers())
-        if whom == "leader":
+        if target == "leader":
             return names[state.leader]
-        if whom in {"follower", "other follower"}:
-            return names[followers[whom != "follower"]]
-        if whom == "controller":
+        if target in {"follower", "other follower"}:
+            return names[followers[target != "follower"]]
+        if target == "controller":
             return self.story.controllers()[0]
-        if whom == "coordinator":
+        if target == "coordinator":
             return names[self.coordinator()]
-        return self._names.get(whom, whom)
+        return self._names.get(target, target)
 
     def _call(self, step: Step) -> None:
         if step.name:
-            self._names[step.name] = self._resolve(step.whom)
+            self._names[step.name] = self._resolve(step.target)
 
     def way(self, step: Step) -> tuple[str, str]:
         """Return source and target of a connection."""
-        return self._resolve(step.whom), self._resolve(step.to)
+        return self._resolve(step.target), self._resolve(step.to)
 
     # -- waiting --------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class _Teller:
         until = world.loop.time() + WAIT_SECONDS_MAX
         while not CONDITIONS[step.do](self, step):
             if world.loop.time() > until:
-                self._late.append(f"{step.do} {step.whom}: not within {WAIT_SECONDS_MAX} s")
+                self._late.append(f"{step.do} {step.target}: not within {WAIT_SECONDS_MAX} s")
                 return
             await world.elapse(LOOK_SECONDS)
 
@@ -220,11 +220,11 @@ class _Teller:
 
 
 def _cut_power(teller: _Teller, step: Step) -> None:
-    teller.machine(step.whom).cut_power("lose_all")
+    teller.machine(step.target).cut_power("lose_all")
 
 
 def _break_folder(teller: _Teller, step: Step) -> None:
-    machine = teller.machine(step.whom)
+    machine = teller.machine(step.target)
     broker = teller.story.broker(machine.name)
     assert broker is not None, f"{machine.name} is not up"
     log = broker.partitions.get(teller.story.workload.partitions[0]).log
@@ -234,11 +234,11 @@ def _break_folder(teller: _Teller, step: Step) -> None:
 
 def _rot(teller: _Teller, step: Step) -> None:
     """Flip a bit in a record of the first segment, which is closed: nothing tells the broker."""
-    found = teller.replica(step.whom)
-    assert found is not None, f"{step.whom} is not up"
+    found = teller.replica(step.target)
+    assert found is not None, f"{step.target} is not up"
     segment = next(iter(found.log.segments))
-    teller.excuse(teller.machine(step.whom))
-    teller.machine(step.whom).disk.flip_bit(segment.path, segment.size_bytes - 1, 0)
+    teller.excuse(teller.machine(step.target))
+    teller.machine(step.target).disk.flip_bit(segment.path, segment.size_bytes - 1, 0)
 
 
 def _slow(teller: _Teller, step: Step) -> None:
@@ -250,12 +250,12 @@ def _slow(teller: _Teller, step: Step) -> None:
 
 def _hold(teller: _Teller, step: Step) -> None:
     network = teller.story.world.network
-    for connected in network.connections(teller.machine(step.whom).name):
+    for connected in network.connections(teller.machine(step.target).name):
         network.hold(connected, step.seconds)
 
 
 def _jump(teller: _Teller, step: Step) -> None:
-    teller.machine(step.whom).clock.skew_ms += round(step.seconds * 1000)
+    teller.machine(step.target).clock.skew_ms += round(step.seconds * 1000)
 
 
 def _is_open(teller: _Teller, _: Step) -> bool:
@@ -267,17 +267,17 @@ def _is_open(teller: _Teller, _: Step) -> bool:
 
 def _is_coordinated_by_another(teller: _Teller, step: Step) -> bool:
     coordinator = teller.coordinator()
-    return coordinator >= 0 and teller.story.names[coordinator] != teller.machine(step.whom).name
+    return coordinator >= 0 and teller.story.names[coordinator] != teller.machine(step.target).name
 
 
 def _is_rolled(teller: _Teller, step: Step) -> bool:
-    found = teller.replica(step.whom)
+    found = teller.replica(step.target)
     return found is not None and len(found.log.segments) > 1
 
 
 def _is_damaged(teller: _Teller, step: Step) -> bool:
     """Tell whether a replica is known to have lost something."""
-    found = teller.replica(step.whom)
+    found = teller.replica(step.target)
     return found is not None and bool(found.log.segments.damaged_from(FIRST_OFFSET))
 
 
@@ -289,29 +289,29 @@ def _is_proposed(teller: _Teller, step: Step) -> bool:
 
 def _is_outrun(teller: _Teller, step: Step) -> bool:
     """Return whether a replica lacks committed records."""
-    leader, outrun = teller.replica("leader"), teller.replica(step.whom)
+    leader, outrun = teller.replica("leader"), teller.replica(step.target)
     assert leader is not None
     assert outrun is not None
     return leader.high_watermark > outrun.log.end_offset
 
 
 def _id(teller: _Teller, step: Step) -> int:
-    return teller.story.names.index(teller.machine(step.whom).name)
+    return teller.story.names.index(teller.machine(step.target).name)
 
 
 ACTS: Final[dict[str, Callable[[_Teller, Step], None]]] = {
     "note": lambda _teller, _step: None,
-    "kill": lambda teller, step: teller.machine(step.whom).kill(),
+    "kill": lambda teller, step: teller.machine(step.target).kill(),
     "cut power": _cut_power,
-    "start": lambda teller, step: teller.story.start(teller.machine(step.whom)),
-    "pause": lambda teller, step: teller.machine(step.whom).pause(),
-    "resume": lambda teller, step: teller.machine(step.whom).resume(),
+    "start": lambda teller, step: teller.story.start(teller.machine(step.target)),
+    "pause": lambda teller, step: teller.machine(step.target).pause(),
+    "resume": lambda teller, step: teller.machine(step.target).resume(),
     "block": lambda teller, step: teller.story.world.network.block(*teller.way(step)),
     "unblock": lambda teller, step: teller.story.world.network.unblock(*teller.way(step)),
     "slow": _slow,
     "hold": _hold,
     "expire": lambda teller, step: teller.story.zookeeper.expire_last_of(
-        teller.machine(step.whom).name
+        teller.machine(step.target).name
     ),
     "break folder": _break_folder,
     "rot": _rot,
@@ -334,9 +334,9 @@ CONDITIONS: Final[dict[str, Callable[[_Teller, Step], bool]]] = {
     "until coordinated by another": _is_coordinated_by_another,
     "until not led by": lambda teller, step: (
         teller.partition().leader >= 0
-        and teller.machine("leader").name != teller.machine(step.whom).name
+        and teller.machine("leader").name != teller.machine(step.target).name
     ),
     "until decided by another": lambda teller, step: any(
-        one != teller.machine(step.whom).name for one in teller.story.controllers()
+        one != teller.machine(step.target).name for one in teller.story.controllers()
     ),
 }

@@ -127,7 +127,7 @@ class CopyWorkload:
     ) -> dict[TopicPartition, int]:
         """Copy the next records with their offsets, in one transaction; return the offsets."""
         if client.needs_init:
-            raise NoResponseError("what was asked for may still come")
+            raise NoResponseError("the response may still arrive")
         if not self._workload.is_eager:
             await self._workload.rest(stream)
         records = await consumer.poll(timeout=POLL_SECONDS)

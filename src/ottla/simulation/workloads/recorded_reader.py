@@ -32,7 +32,7 @@ Places = Mapping[TopicPartition, Position]
 
 
 class NotedReader:
-    """One client; each of its consumers continues where the last one was."""
+    """One client; each of its consumers continues at the last position."""
 
     def __init__(self, history: History, client: str, partitions: Sequence[TopicPartition]) -> None:
         self._history = history
@@ -96,7 +96,7 @@ async def all_of(
 
 
 def take(history: History, operation: Operation, records: Sequence[ConsumerRecord]) -> None:
-    """Record the values read; they count whatever the outcome of the operation is."""
+    """Record the values read; they count even if the operation fails."""
     for record in records:
         name = TopicPartition(record.topic, record.partition)
         operation.read.append(Read(name, value_of(record), record.offset))

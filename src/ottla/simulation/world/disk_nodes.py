@@ -4,7 +4,7 @@ Each node has a cached state, which all processes see, a durable one, which rema
 cut, and the list of changes between them. Of that list a power cut keeps:
 
 * of a **directory** a prefix of the changes. A rename is one change.
-* of a **file** one of four things: nothing; everything; the first few operations, the next one up
+* of a **file** one of four things: nothing; everything; the first few operations, the next up
   to any byte; or a mixture, where each sector, and the size, has stopped at a moment of its own
   between the last sync and now. That leaves holes of zeros in grown areas, and old sectors between
   new ones. A sector is written whole, so a write harms no synced neighbour.

@@ -172,7 +172,7 @@ class SimulatedListener:
     def accept(self) -> tuple[SimulatedSocket, Address]:
         """Return the connection that has waited longest."""
         if not self.waiting:
-            raise BlockingIOError(errno.EAGAIN, "nobody waits")
+            raise BlockingIOError(errno.EAGAIN, "no connection is waiting")
         accepted = self.waiting.popleft()
         return accepted, accepted.getpeername()
 
@@ -249,7 +249,7 @@ class SimulatedNetwork:
     def _connected(self, owner: Process, address: Address) -> SimulatedSocket:
         listener = self._listeners.get(address)
         if listener is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener at {address}")
         local = (owner.name, self._free_port(owner.name))
         near = SimulatedSocket(self, owner, owner.name, local)
         far = SimulatedSocket(self, listener.owner, address[0], address)

@@ -9,7 +9,7 @@
     on the loop    after the last group, record end_offset as the first dirty one
 
 The thread reads only closed segments, which are never written, through its own open files. If the
-log loses one of them meanwhile, to retention or to a truncation, the compaction is abandoned. This
+log loses a segment meanwhile, to retention or to a truncation, the compaction is abandoned. This
 is safe at any moment: groups are replaced from the start of the log on, and the log is valid after
 each of them.
 """
@@ -60,7 +60,7 @@ class Source(NamedTuple):
 
 
 class SourceReader:
-    """Reads closed segments through its own open files; FileNotFoundError if one was deleted."""
+    """Reads closed segments through its own open files; FileNotFoundError for a deleted segment."""
 
     def __init__(
         self, disk: Disk, directory: str, config: TopicConfig, pace: Callable[[int], None]
@@ -289,7 +289,7 @@ class Compaction:
                 is_changed |= left is not batch
                 cleaned.append(left)
         if lost is not None:
-            # Recovery reads the end offset to find the segments that this one replaces.
+            # Recovery reads the end offset to find the segments that this segment replaces.
             last = placeholder(lost)
             is_changed |= last.raw != lost.raw
             cleaned.append(last)

@@ -2,7 +2,7 @@ r"""The small files beside the logs, each replaced atomically: a crash leaves th
 
     recovery-point-offset-checkpoint   per log dir, "0\n<count>\n" and then that many lines
     log-start-offset-checkpoint        "<topic> <partition> <offset>\n"
-    replication-offset-checkpoint      (this one holds the high watermarks)
+    replication-offset-checkpoint      (the high watermarks)
     partition.metadata                 per partition: the topic's id
     meta.properties                    per log dir: its cluster and node id; a Java properties file
     .kafka_cleanshutdown               JSON; exists between a clean shutdown and the next start
@@ -78,7 +78,7 @@ def write_atomically(
             file.write_at(0, content)
             file.sync()
     except OSError:
-        # After a failed sync the file cannot be trusted: the next attempt writes a new one.
+        # After a failed sync the file cannot be trusted: the next attempt writes another file.
         with suppress(OSError):
             disk.remove(temporary_path)
         raise
@@ -350,7 +350,7 @@ def _uuid(path: str, text: str) -> bytes:
     except ValueError as error:
         raise CorruptCheckpointError(path, str(error)) from None
     if raw == ZERO_UUID:
-        raise CorruptCheckpointError(path, "the id is the one that stands for none")
+        raise CorruptCheckpointError(path, "the id is the reserved zero id")
     return raw
 
 

@@ -40,7 +40,7 @@ class AbortedTransaction(NamedTuple):
 class AbortedIndex:
     """The aborted transactions of one segment, sorted by their last offset.
 
-    `append` writes immediately, and creates the file if needed. Reads are lazy: the first one gets
+    `append` writes immediately, and creates the file if needed. Reads are lazy: the first read gets
     the file size and the last entry. A search maps the file until `release`, as in SparseIndex.
     Reads raise CorruptIndexError for impossible content; `reset`, `rename`, `release` and `remove`
     never do. When the directory is renamed, assign the new `path`.
@@ -104,7 +104,7 @@ class AbortedIndex:
         """Return the transactions with offsets in this range, and whether the list is complete.
 
         If not, the next segment's index may have more: a transaction that was open in the range may
-        have ended after the last one in this index.
+        have ended after the last transaction in this index.
         """
         self._ensure_read()
         entries, count = self._entries(), self._entry_count

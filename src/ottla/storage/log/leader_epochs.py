@@ -1,7 +1,7 @@
 """The start offset of each leader epoch: Kafka's `leader-epoch-checkpoint` file.
 
 Replicas compare these to find where their logs diverge (KIP-101, KIP-279). Epochs and offsets both
-increase strictly; an epoch ends where the next one begins, the last one at the end of the log.
+increase strictly; an epoch ends where the next begins, the last epoch at the end of the log.
 """
 
 from bisect import bisect_left, bisect_right

@@ -115,7 +115,7 @@ class PartitionLog(DiskBound):
         """Append the leader's batches unchanged; ignore an incomplete batch at the end.
 
         Every batch is checked, and must continue the log. Batches of a later epoch, or too far from
-        the first one for its segment, are ignored, too. None if no batch remains.
+        the first batch of its segment, are ignored, too. None if no batch remains.
         """
         found: list[RecordBatch] = []
         size_bytes, end_offset = 0, self.end_offset
@@ -185,7 +185,7 @@ class PartitionLog(DiskBound):
 
     @on_disk
     def roll(self, now_ms: int, base_offset: Offset | None = None) -> Segment:
-        """Close the active segment, unless it is empty, and begin the next one."""
+        """Close the active segment, unless it is empty, and begin the next."""
         active = self.segments.active
         base_offset = self.end_offset if base_offset is None else base_offset
         if active.size_bytes == 0 and active.base_offset == base_offset:

@@ -13,7 +13,7 @@ from ottla.storage.segments.segment import Segment
 
 
 def offsets_before(log: PartitionLog, timestamp_ms: int, now_ms: int) -> list[int]:
-    """Return the base offsets of segments at least this old, the last one first.
+    """Return the base offsets of segments at least this old, the last segment first.
 
     The log end counts as a segment created now, if the last segment is not empty. LATEST returns
     all of them, EARLIEST the first.

@@ -295,7 +295,7 @@ class LogDir:
             (self.futures if is_future else self.hosted)[partition] = hosted
 
     def _read_first_dirty_offsets(self) -> None:
-        """Read the clean offsets, and correct those of logs that a crash has truncated."""
+        """Read the clean offsets, and lower the offsets of logs that a crash has truncated."""
         noted = read_first_dirty_offsets(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE))
         self.first_dirty_offsets = {
             partition: min(offset, self.hosted[partition].log.end_offset)

@@ -55,7 +55,7 @@ def lock_folder(disk: Disk, path: str) -> File:
         lock = disk.lock_file(posixpath.join(path, LOCK_FILE))
     except BlockingIOError:
         raise FolderInUseError(
-            f"{path} is in use: another broker has it open, stop that one or take another folder"
+            f"{path} is in use by another broker: stop that broker or choose another log dir"
         ) from None
     try:
         with suppress(CorruptCheckpointError):  # its content is validated elsewhere

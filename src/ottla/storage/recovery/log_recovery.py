@@ -424,7 +424,7 @@ class _Opening:
         return complaint is None, segment.end_offset()
 
     def _next_base(self, segment: Segment) -> int:
-        """Return the base offset of the next segment, the upper bound for offsets in this one."""
+        """Return the base offset of the next segment, the upper bound of offsets here."""
         after = bisect_right(self._bases, segment.base_offset)
         return self._bases[after] if after < len(self._bases) else INT64_MAX
 
@@ -445,6 +445,6 @@ class _Opening:
 
 
 def _with_ends(segments: list[Segment], end_offset: Offset) -> Iterator[tuple[Segment, Offset]]:
-    """Pair each segment with the base offset of the next one, and the last with the log end."""
+    """Pair each segment with the base offset of the next, and the last with the log end."""
     ends = [segment.base_offset for segment in segments[1:]]
     yield from zip(segments, [*ends, end_offset], strict=False)

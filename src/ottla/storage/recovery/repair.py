@@ -5,7 +5,7 @@
     in a thread    finish(): copy the sound rest behind the last damage, and sync
     on the loop    take_over(log, now_ms): the new segment replaces the damaged one
 
-The damaged segment is read and served until the new one is complete: sound records of this replica
+The damaged segment is read and served until its replacement is complete: its sound records
 are never discarded for a copy that may turn out to be damaged. The new segment replaces it as in
 compaction (`segment_swap.py`), so that a crash leaves one of the two.
 """

@@ -89,7 +89,7 @@ def _suspect(
 ) -> Stop | None:
     """Remember a batch that follows missing offsets.
 
-    If the next batch starts at one of them, this batch's base offset is the wrong one.
+    If the next batch starts at one of these offsets, this batch's base offset is wrong.
     """
     if batch.base_offset == end_offset:
         return None

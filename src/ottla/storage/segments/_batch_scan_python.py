@@ -31,7 +31,7 @@ _Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 class BatchScan:
     """Checks the batches of one segment, and collects the entries of its offset and time index.
 
-    The entries are equal to those of `Segment.append` for the same batches.
+    The entries equal the entries of `Segment.append` for the same batches.
     """
 
     __slots__ = (

@@ -306,7 +306,7 @@ class Segment(SegmentBatches):
         return Offset(max(ends, default=self.base_offset))
 
     def _ask(self, question: Callable[[], _Answer]) -> _Answer:
-        """Query the indexes; if one of them is corrupt, rebuild both and query again."""
+        """Query the indexes; if an index is corrupt, rebuild both and query again."""
         try:
             return question()
         except CorruptIndexError:

@@ -262,7 +262,7 @@ def _messages(view: memoryview, is_cut_off_allowed: bool) -> Iterator[tuple[int,
 def _message(position: int, offset: int, raw: memoryview) -> _Message:
     (crc,) = _CRC.unpack_from(raw, _FRAME.size)
     if crc32(raw[_CHECKED_FROM:]) != crc:
-        raise _corrupt(position, "its CRC is not that of its bytes")
+        raise _corrupt(position, "its CRC does not match its bytes")
     magic, attributes = _MAGIC_AND_ATTRIBUTES.unpack_from(raw, _CHECKED_FROM)
     if magic not in {0, 1}:
         raise _corrupt(position, f"magic {magic} in a message set")

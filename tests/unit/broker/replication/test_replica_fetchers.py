@@ -171,4 +171,4 @@ def test_one_that_is_beyond_its_leader_begins_anew_if_it_has_nothing_to_lose(
         assert follower.high_watermark == high_watermark
 
     asyncio.run(run())
-    assert ("what was committed is lost" in caplog.text) == is_empty
+    assert ("an unclean election has lost committed records" in caplog.text) == is_empty

@@ -70,7 +70,7 @@ def test_a_cluster_has_as_many_brokers_as_are_asked_for(
 
 def test_a_file_tells_what_happens(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "story.toml"
-    path.write_text('title = "A pause"\n[[step]]\ndo = "expire"\nwhom = "leader"\n')
+    path.write_text('title = "A pause"\n[[step]]\ndo = "expire"\ntarget = "leader"\n')
     assert call("--scenario", str(path)) == 0
     assert "expire broker-" in capsys.readouterr().out
     path.write_text('title = "Nothing"\n')

@@ -75,7 +75,7 @@ def test_an_old_broker_that_tells_no_epochs_is_believed() -> None:
 def test_a_hint_is_taken_if_it_is_news() -> None:
     known = knowing(told(1, 5))
     assert not known.learn_leader(NAME, 2, 5, None)
-    assert not known.learn_leader(NAME, 3, 6, None), "nobody knows where broker 3 is"
+    assert not known.learn_leader(NAME, 3, 6, None), "the address of broker 3 is unknown"
     assert not known.learn_leader(NAME, -1, 7, None)
     assert known.learn_leader(NAME, 3, 6, Address("b3", 9092))
     assert known.leader(NAME) == 3

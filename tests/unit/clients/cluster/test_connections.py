@@ -15,7 +15,7 @@ from ottla.model.address import Address
 from tests.unit.rpc.test_connection import be_asked_for_versions
 from tests.unit.rpc.test_connection import run as run_with_server
 
-NOBODY = Address("127.0.0.1", 1)
+NO_PRODUCER = Address("127.0.0.1", 1)
 
 
 class Counting:
@@ -63,9 +63,9 @@ def test_a_broker_that_failed_is_left_alone_for_a_while() -> None:
     async def work(connections: Connections, counting: Counting, address: Address) -> None:
         for _ in range(3):
             with pytest.raises(UnreachableError, match="nothing listens"):
-                await connections.at(NOBODY)
+                await connections.at(NO_PRODUCER)
         assert counting.count == 1
-        assert connections.in_order([NOBODY, address]) == [address, NOBODY]
+        assert connections.in_order([NO_PRODUCER, address]) == [address, NO_PRODUCER]
 
     run(work, reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000)
 
@@ -74,7 +74,7 @@ def test_a_broker_that_failed_is_tried_again_after_that() -> None:
     async def work(connections: Connections, counting: Counting, address: Address) -> None:
         while counting.count < 4:
             with pytest.raises(UnreachableError, match="nothing listens"):
-                await connections.at(NOBODY)
+                await connections.at(NO_PRODUCER)
             await asyncio.sleep(0)
 
     run(work, reconnect_backoff_ms=1, reconnect_backoff_max_ms=4)
@@ -155,11 +155,11 @@ def test_clients_that_lost_a_broker_together_do_not_come_back_together() -> None
     async def work() -> list[float]:
         waits = []
         for fallen in (0, 1_000):
-            settings = ClientSettings((NOBODY,), reconnect_backoff_ms=50_000)
+            settings = ClientSettings((NO_PRODUCER,), reconnect_backoff_ms=50_000)
             connections = Connections(settings, connect, Dice(fallen))
             with pytest.raises(UnreachableError):
-                await connections.at(NOBODY)
-            not_before = connections._failing[NOBODY].not_before
+                await connections.at(NO_PRODUCER)
+            not_before = connections._failing[NO_PRODUCER].not_before
             waits.append(not_before - asyncio.get_running_loop().time())
         return waits
 

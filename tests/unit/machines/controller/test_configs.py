@@ -376,7 +376,7 @@ def test_a_broker_keeps_a_limited_number_of_undeclared_settings() -> None:
     ("setting", "value", "complaint"),
     [
         ("max.connections", "-1", "max.connections cannot be '-1'"),
-        ("max.connections", "+0", "nobody could come and change it back"),
+        ("max.connections", "+0", "no client could connect to change it back"),
         ("listeners", "A://:1", "set it in the broker's configuration, and restart it"),
         ("ssl.key.password", "x", "set it in the broker's configuration, and restart it"),
         ("listener.name.a.ssl.key.password", "x", "set it in the broker's configuration"),
@@ -442,7 +442,7 @@ def test_there_is_a_limit_to_subscriptions(monkeypatch: pytest.MonkeyPatch) -> N
     assert controller.incremental_alter_configs([deleted]).response[0].error is None
     code, detail = refusal(controller, third)
     assert code is ErrorCode.POLICY_VIOLATION
-    assert "delete those of another first" in detail
+    assert "delete those settings first" in detail
 
 
 # -- eligible leaders -----------------------------------------------------------------------------

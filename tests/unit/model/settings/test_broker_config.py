@@ -281,13 +281,13 @@ def test_having_no_listener_for_clients_is_one_problem_and_not_two() -> None:
         ),
         (
             {"listeners": "PLAINTEXT://:1,SSL://:2"},
-            "listeners cannot have 'SSL://:2': its protocol is SSL, and must be one that Ottla"
-            " speaks already: PLAINTEXT",
+            "listeners cannot have 'SSL://:2': its protocol is SSL, and must be one of the"
+            " supported protocols: PLAINTEXT",
         ),
         (
             {"controller.listener.names": "PLAINTEXT"},
             "listeners cannot be 'PLAINTEXT://127.0.0.1:9092': it must have one for clients,"
-            " besides those in controller.listener.names",
+            " besides the listeners in controller.listener.names",
         ),
         (
             {"advertised.listeners": "B://a:1"},

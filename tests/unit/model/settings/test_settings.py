@@ -105,7 +105,7 @@ def test_a_name_goes_before_its_alias_in_any_order() -> None:
 def test_the_text_of_a_password_is_not_repeated() -> None:
     assert FEW["secret"].is_sensitive
     _, problems = read_settings(FEW, {"secret": "hunter2"})
-    assert problems == {"secret": "secret cannot be what was given: it must be right"}
+    assert problems == {"secret": "secret cannot be the given value: it must be right"}
 
 
 def test_a_setting_without_a_value_is_written_only_if_its_default_is_a_value() -> None:
@@ -119,4 +119,4 @@ def test_a_flood_of_unknown_names_is_counted_rather_than_told() -> None:
     names = [f"name.{number}" for number in range(100_000)]
     problems = unknown_settings(names, "topic", ["name"])
     assert len(problems) == UNKNOWN_NAMES_MAX + 1
-    assert problems[-1] == "99990 more names are not those of settings"
+    assert problems[-1] == "99990 more names are unknown"

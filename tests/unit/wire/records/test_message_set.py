@@ -153,7 +153,7 @@ def test_a_flipped_bit_inside_a_compressed_message_is_found() -> None:
     inner = bytearray(message(0) + message(1))
     inner[-1] ^= 1
     error = refusal(gzipped(1, bytes(inner)))
-    assert error.detail.endswith("inside it, message at byte 39: its CRC is not that of its bytes")
+    assert error.detail.endswith("inside it, message at byte 39: its CRC does not match its bytes")
 
 
 @pytest.mark.parametrize(

@@ -117,13 +117,13 @@ class MetadataLog:
             try:
                 found = list(batches(self._log.read(offset, Offset(NO_LIMIT), _READ_BYTES).read()))
             except ApiError as error:
-                raise self._damaged(f"what is at offset {offset}", error) from error
+                raise self._damaged(f"the record batch at offset {offset}", error) from error
             assert found, f"no batch at {offset}, and the end is {self._log.end_offset}"
             yield from found
             offset = found[-1].end_offset
 
-    def _damaged(self, what: str, error: ApiError) -> DamagedMetadataError:
-        return DamagedMetadataError(f"{self._directory}: {what} cannot be read: {error.detail}")
+    def _damaged(self, subject: str, error: ApiError) -> DamagedMetadataError:
+        return DamagedMetadataError(f"{self._directory}: {subject} cannot be read: {error.detail}")
 
     # -- durability -----------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class _TermLog:
         return Offset(self._committed_count + len(self._queue))
 
     def write(self, records: tuple[MetadataRecord, ...]) -> PublishedChange | None:
-        """Queue the transactions of a decision; without records, one that checks the term."""
+        """Queue the transactions of a decision; without records, a check of the term."""
         before = self._controller.image
         after = replay(before, records, Offset(before.end_offset + len(records)))
         self._queue += commits_for(before, after, records, self._epoch) or [[]]
@@ -275,7 +275,7 @@ class ControllerTerm:
             self._office_is_watched = True
             stat = await self._session.exists(CONTROLLER, self._on_office_changed)
             if stat is None or stat.owner_session != self._session.session_id:
-                self.end("another one has the office")
+                self.end("another broker is the controller")
         self._check_office()
 
     async def _look_at(self, live: Mapping[BrokerId, LiveBroker]) -> None:

@@ -40,7 +40,7 @@ async def pause_after(error: UnreadableZnodeError | ZooKeeperError) -> None:
         _log.info("ZooKeeper: %r", error)
         await pause_seconds(RETRY_SECONDS)
     else:
-        _log.error("what is in ZooKeeper cannot be read", exc_info=error)
+        _log.error("the metadata in ZooKeeper cannot be read", exc_info=error)
         await pause_seconds(UNREADABLE_RETRY_SECONDS)
 
 

@@ -168,7 +168,7 @@ class ZooKeeperMetadataStore:
         self._publisher.prepare_by(prepare)
 
     def on_session_lost(self, step_down: Callable[[], None]) -> None:
-        """Call a function when the session is over, before the next one begins."""
+        """Call a function when the session is over, before the next session begins."""
         self._on_session_lost.append(step_down)
 
     def on_doubt(self, look: Callable[[], None]) -> None:

@@ -94,7 +94,7 @@ async def load(session: ZooKeeperSession) -> Loaded:
 async def load_topics(session: ZooKeeperSession, cluster_id: str) -> ClusterImage:
     """Read the topics, their replicas and their settings; not the leaders.
 
-    Everything committed before the session began is included: beginning one is a commit, too.
+    Everything committed before the session began is included: a session begins with a commit.
     Changes during the read may be included or not. Raises UnreadableZnodeError for an invalid node.
     """
     names = await session.children(TOPICS)

@@ -257,7 +257,7 @@ class ConsumerCore:
     # -- waking ---------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make the current blocking call, or the next one, raise WakeupError; from any thread."""
+        """Make the current or the next blocking call raise WakeupError; from any thread."""
         self._is_woken_up = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended: no call waits
@@ -364,7 +364,7 @@ def _partition(name: Any) -> TopicPartition:
         topic, number = name
         if isinstance(topic, str) and index(number) >= 0:
             return TopicPartition(topic, index(number))
-    raise TypeError(f"{name!r} is no partition: one is TopicPartition(topic, number)")
+    raise TypeError(f"{name!r} is no partition: give a TopicPartition(topic, number)")
 
 
 def metrics_of(core: ConsumerCore, lag: Collection[int]) -> dict[str, float]:

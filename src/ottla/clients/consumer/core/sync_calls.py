@@ -79,7 +79,7 @@ class ConsumerCalls(Rooted):
         return set(self._core.state.assigned)
 
     def subscription(self) -> set[str]:
-        """Return the subscribed topics, including those that match the pattern."""
+        """Return the subscribed topics, including matches of the pattern."""
         return set(self._core.state.topics)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
@@ -136,14 +136,14 @@ class ConsumerCalls(Rooted):
         return self._core.needed_group().group_metadata()
 
     def wakeup(self) -> None:
-        """Make a blocked poll, `position` or `commit`, or the next one, raise WakeupError.
+        """Make a blocked poll, `position` or `commit`, or the next call, raise WakeupError.
 
         It may be called from any thread. It does not interrupt `close`.
         """
         self._core.wakeup()
 
     def stop(self) -> None:
-        """End the current `run` in an orderly way, or else the next one; from any thread."""
+        """End the current, or else the next `run` in an orderly way; from any thread."""
         self._is_stop_wanted = True
         if self._is_running and self._workers is not None:
             self._workers.stop()
@@ -185,7 +185,7 @@ class ConsumerCalls(Rooted):
         if not all(isinstance(topic, str) for topic in topics or ()):
             raise TypeError(f"subscribe({topics!r}): the name of a topic is text")
         if (topics and pattern is not None) or (topics is None and pattern is None):
-            raise ValueError("subscribe to topics, or to a pattern: one of them")
+            raise ValueError("give topics or a pattern, not both")
         if topics:
             self._core.state.subscribe(topics, listener)
         elif pattern is not None:

@@ -1,4 +1,4 @@
-"""A consumer's fetch session at one broker: what to fetch is decided anew for each request."""
+"""A consumer's fetch session at one broker: each request decides anew which partitions to fetch."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -52,7 +52,7 @@ class ConsumerSession:
         self._session.accept(session_id)
 
     def reset(self) -> None:
-        """Start a new session with a full fetch: the broker may have evicted the old one."""
+        """Start a new session with a full fetch: the broker may have evicted the old session."""
         self._session.reset()
 
     def name_of(self, topic: FetchableTopicResponse) -> str | None:

@@ -184,7 +184,7 @@ class FetchedPartition:
         self.is_over = not self._data
 
     def _read_on(self, count: int, readers: "Readers") -> list[ConsumerRecord]:
-        """Read from the open batch, or open the next one."""
+        """Read from the open batch, or open the next."""
         if self._records is None:
             self._open_next(readers)
             return []

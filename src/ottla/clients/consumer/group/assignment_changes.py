@@ -103,5 +103,5 @@ class AssignmentChanges:
 
 
 _changes_told: Final[ContextVar[AssignmentChanges | None]] = ContextVar(
-    "whose listener is at work", default=None
+    "assignment_of_running_listener", default=None
 )

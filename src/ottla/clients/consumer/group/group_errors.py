@@ -11,7 +11,7 @@ class CommitFailedError(ApiError):
         super().__init__(
             code,
             f"nothing was committed: group {group_id!r} no longer counts this consumer as a "
-            "member, and has given its partitions to others, who read again what was not "
+            "member, and has given its partitions to others, which repeat records that were not "
             "committed. Most often too much time passed between two polls: raise "
             "max.poll.interval.ms, or lower max.poll.records. The next poll joins again",
         )
@@ -24,7 +24,7 @@ class RebalanceInProgressError(ApiError):
         super().__init__(
             ErrorCode.REBALANCE_IN_PROGRESS,
             f"nothing was committed: group {group_id!r} is sharing out its partitions. Poll, and "
-            "then commit those that are still assigned",
+            "then commit partitions that are still assigned",
         )
 
 

@@ -61,7 +61,7 @@ def _assigned(
     if unknown := assignment.keys() - subscriptions.keys():
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"assignor {assignor.name!r} gave partitions to {sorted(unknown)}, who are no members",
+            f"assignor {assignor.name!r} gave partitions to {sorted(unknown)}, not members",
         )
     return tuple(
         SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))

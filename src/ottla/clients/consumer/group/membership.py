@@ -2,7 +2,7 @@
 
 Listeners are called only in `before_poll`, `unsubscribe` and `close`, which block on nothing else
 but the end of the membership. A background task sends one request of the machine after the other;
-it wakes a waiting poll after each, so that the poll executes what has become due.
+it wakes a waiting poll after each, so that the poll executes the actions that are due.
 """
 
 import asyncio

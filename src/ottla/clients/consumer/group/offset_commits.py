@@ -39,7 +39,7 @@ class OffsetCommits:
     def __init__(self, requests: GroupRequests, view: ClusterView) -> None:
         self._requests = requests
         self._view = view
-        """Not the group's own view, whose connection may be blocked by a pending JoinGroup."""
+        """Not the group's own view: its connection may be blocked by a pending JoinGroup."""
         self._turn = asyncio.Lock()
 
     async def commit(

@@ -1,4 +1,4 @@
-"""auto.offset.reset: where to start without a position, or with one that is out of range."""
+"""auto.offset.reset: where to start without a position, or if the position is out of range."""
 
 import re
 from dataclasses import dataclass

@@ -109,7 +109,7 @@ _DESERIALIZER: Final = some_object(
 )
 _INT32_MS: Final = milliseconds(0, INT32_MAX)
 CONSUMER_SETTINGS: Final = (
-    ClientSetting("group.id", NAME, "The group that shares out what it has subscribed to."),
+    ClientSetting("group.id", NAME, "The group that shares the subscribed partitions."),
     ClientSetting(
         "group.instance.id",
         NAME,
@@ -141,7 +141,9 @@ CONSUMER_SETTINGS: Final = (
     ),
     ClientSetting("max.poll.records", integer(1), "How many records a poll returns at most."),
     ClientSetting(
-        "enable.auto.commit", FLAG, "Whether what poll has returned is committed by itself."
+        "enable.auto.commit",
+        FLAG,
+        "Whether the offsets of returned records are committed automatically.",
     ),
     ClientSetting("auto.commit.interval.ms", _INT32_MS, "How often that is done."),
     ClientSetting(
@@ -151,7 +153,7 @@ CONSUMER_SETTINGS: Final = (
             "earliest, latest, none, or by_duration: and a duration as PT1H30M",
             _reset,
         ),
-        "Where to begin if the group has committed nothing, or what it has is gone.",
+        "Where to begin without a committed offset, or if its record is deleted.",
     ),
     ClientSetting(
         "isolation.level",
@@ -188,9 +190,9 @@ CONSUMER_SETTINGS: Final = (
     ClientSetting(
         "client.rack", TEXT, "Where this consumer stands, to be served by the nearest replica."
     ),
-    ClientSetting("key.deserializer", _DESERIALIZER, "What makes a key of bytes.", is_object=True),
+    ClientSetting("key.deserializer", _DESERIALIZER, "Converts bytes to a key.", is_object=True),
     ClientSetting(
-        "value.deserializer", _DESERIALIZER, "What makes a value of bytes.", is_object=True
+        "value.deserializer", _DESERIALIZER, "Converts bytes to a value.", is_object=True
     ),
     ClientSetting(
         "group.protocol",
@@ -199,16 +201,16 @@ CONSUMER_SETTINGS: Final = (
     ),
     INTERCEPTORS,
 )
-_LOCAL_QUEUE: Final = "is not there: one fetch per broker is kept ahead, of fetch.max.bytes"
+_LOCAL_QUEUE: Final = "is not supported: one fetch per broker is kept ahead, of fetch.max.bytes"
 _WITHOUT_MEANING: Final = {
     "group.remote.assignor": "is for group.protocol=consumer, which is not there yet",
     "share.acknowledgement.mode": "is for share groups, which are not there yet",
     "share.acquire.mode": "is for share groups, which are not there yet",
     "queued.min.messages": _LOCAL_QUEUE,
     "queued.max.messages.kbytes": _LOCAL_QUEUE,
-    "enable.auto.offset.store": "is not there: commit(offsets) says what is committed",
-    "enable.partition.eof": "is not there: lag() and end_offsets() say what is left",
-    "offset.store.method": "is not there: offsets are committed to the group's coordinator",
+    "enable.auto.offset.store": "is not supported: pass offsets to commit(offsets)",
+    "enable.partition.eof": "is not supported: use lag() and end_offsets()",
+    "offset.store.method": "is not supported: offsets are committed to the group's coordinator",
 }
 
 

@@ -2,7 +2,7 @@
 
 Records that must be processed in order share a lane, and only the first of a lane is ready:
 
-    QUEUED ──next──► RUNNING ──finish──► (gone; the next one in the lane is ready)
+    QUEUED ──next──► RUNNING ──finish──► (gone; the next record in the lane is ready)
       ▲                │ │ └───fail────► FAILED     its lane never goes on
       │ready again     │ └─────bury────► BURYING ──finish──► (gone)
       └──────────── RESTING ◄─rest

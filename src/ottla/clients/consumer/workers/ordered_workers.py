@@ -340,7 +340,10 @@ class OrderedWorkers:
                     await self._next_ended()
         except TimeoutError:
             stuck = describe(self._workload.at_work(names), self._time())
-            _log.warning("partitions go to others, who will do these records again: %s", stuck)
+            _log.warning(
+                "records of revoked partitions are in progress; their next owner repeats them: %s",
+                stuck,
+            )
         finally:
             self._leaving = frozenset()
         self._workload.drop(lambda work: work.name in names)

@@ -28,7 +28,7 @@ from ottla.wire.records.record import records_of
 
 Producer = tuple[int, int]
 """A producer id and epoch."""
-NOBODY: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_AT: Final = 43
 
@@ -61,11 +61,11 @@ class ReadyBatch:
         self.payload = payload
         self.record_count = batch.record_count
         self.charged_bytes = batch.charged_bytes
-        self.producer = NOBODY
+        self.producer = NO_PRODUCER
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
         self.is_part = False
-        """Whether the batch is a part of one that was split: the parts have the same number."""
+        """Whether the batch is a part of a split batch: the parts have the same number."""
         self.is_in_doubt = False
         """Whether an attempt had no response, so that the batch may be in the log."""
         self.last_failure: Exception | None = None
@@ -105,7 +105,7 @@ class PartitionQueue:
         self.number = 0
         self.acknowledged = 0
         """The `number` of the last batch that was acknowledged with sequences of this producer."""
-        self.producer = NOBODY
+        self.producer = NO_PRODUCER
         self.next_sequence = 0
         self.must_renumber = False
         """Whether the sequences have a gap, which requires a new epoch."""
@@ -115,7 +115,7 @@ class PartitionQueue:
         """The leader epoch at the last request."""
 
     def begin_flight(self, shipment: ReadyBatch) -> None:
-        """Add a batch to those in flight, for its next attempt."""
+        """Add a batch to the batches in flight, for its next attempt."""
         shipment.attempts += 1
         self.flying.append(shipment)
         # Brokers refuse the batch after a gap. A batch between two others in flight was completed
@@ -142,15 +142,15 @@ class PartitionQueue:
         A broker without state of the producer accepts any first sequence, so only one batch may be
         in flight until then.
         """
-        return self.producer != NOBODY and self.acknowledged == 0
+        return self.producer != NO_PRODUCER and self.acknowledged == 0
 
     def acknowledge(self, shipment: ReadyBatch) -> None:
         """Record that a broker has accepted a batch, at this or an earlier attempt."""
-        if shipment.producer == self.producer != NOBODY:
+        if shipment.producer == self.producer != NO_PRODUCER:
             self.acknowledged = max(self.acknowledged, shipment.number)
 
     def is_surely_written(self, shipment: ReadyBatch) -> bool:
-        """Whether a batch must be in the log: a later one was accepted, and there are no gaps."""
+        """Whether a batch must be in the log: a later batch was accepted, and there are no gaps."""
         return shipment.producer == self.producer and shipment.number < self.acknowledged
 
     def begin_sequences(self, producer: Producer) -> None:
@@ -187,7 +187,7 @@ class PartitionQueue:
 
 def _follows(later: ReadyBatch, earlier: ReadyBatch) -> bool:
     """Whether two batches in flight have consecutive sequences, if no batch is between them."""
-    if later.number != earlier.number + 1 or earlier.is_part or earlier.producer == NOBODY:
+    if later.number != earlier.number + 1 or earlier.is_part or earlier.producer == NO_PRODUCER:
         return later.number > earlier.number
     end = (earlier.base_sequence + earlier.record_count) % SEQUENCE_MODULUS
     return later.producer == earlier.producer and later.base_sequence == end
@@ -218,7 +218,7 @@ def seal(
         records.next_offset_delta - 1,
         records.base_timestamp_ms,
         records.max_timestamp_ms,
-        *NOBODY,
+        *NO_PRODUCER,
         NO_SEQUENCE,
         records.record_count,
     )

@@ -29,7 +29,7 @@ def explained(error: Exception, value: Any, key: Any, headers: Any) -> Exception
         if not _is_bytes_or_text(given):
             return TypeError(
                 f"the {name} is of type {type(given).__name__}: bytes and text can be sent, and "
-                f"what {name}.serializer makes such of"
+                f"an object that {name}.serializer converts to bytes"
             )
     try:
         is_fine = all(isinstance(name, str) and _is_bytes(given) for name, given in headers or ())

@@ -12,7 +12,7 @@ from ottla.wire.records.batch import Buffer
 NO_PARTITION: Final = -1
 """The partition of a row with neither a key nor a partition."""
 FIELDS: Final = ("value", "key", "headers", "timestamp", "partition")
-NOT_A_PAIR = "row {}: a tuple is (key, value), this one has {} items"
+NOT_A_PAIR = "row {}: a tuple of {} items; expected (key, value)"
 NOT_A_FIELD = "row {}: {!r} is no field of a record; they are " + ", ".join(FIELDS)
 NOT_BYTES = "row {}: a {} is {}, and no serializer was given: expected bytes, str or None"
 NO_SUCH_PARTITION = "row {}: there is no partition {}, the topic has {}"

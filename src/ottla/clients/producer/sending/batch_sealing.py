@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.batching.accumulator import Accumulator, Batch, OpenBatches
-from ottla.clients.producer.batching.ready_batch import NOBODY, PartitionQueue, ReadyBatch, seal
+from ottla.clients.producer.batching.ready_batch import (
+    NO_PRODUCER,
+    PartitionQueue,
+    ReadyBatch,
+    seal,
+)
 from ottla.clients.producer.sending.batch_completion import BatchCompletion
 from ottla.clients.producer.state.producer_identity import PlainIdentity
 from ottla.clients.producer.state.settings import ProducerSettings
@@ -81,14 +86,14 @@ class BatchSealer:
         )
         outbox.number += 1
         shipment = ReadyBatch(outbox, batch, outbox.number, payload)
-        if outbox.producer == NOBODY:
-            shipment.stamp(NOBODY, shipment.base_sequence)
+        if outbox.producer == NO_PRODUCER:
+            shipment.stamp(NO_PRODUCER, shipment.base_sequence)
         else:
             outbox.assign(shipment)
         return shipment
 
     def _renumber(self, outbox: PartitionQueue) -> bool:
-        """Restart the sequences, in a new epoch if the current one is the partition's."""
+        """Restart the sequences, in a new epoch if the partition has the current epoch."""
         identity = self._settling.identity
         if outbox.must_renumber and not self.is_stale(outbox):
             if not isinstance(identity, PlainIdentity):

@@ -340,7 +340,7 @@ class Sender:
         await done
 
     async def drop(self, reason: Exception) -> None:
-        """Fail all records that are not in flight, and wait for those in flight."""
+        """Fail all records that are not in flight, and wait for the records in flight."""
         for lane in self._accumulator.lanes():
             self._accumulator.close_open(lane)
             outbox: PartitionQueue = lane.outbox or self._outbox(lane)

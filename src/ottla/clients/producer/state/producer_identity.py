@@ -1,7 +1,7 @@
 """The producer id and epoch, and the consequences of refused batches.
 
 A producer has an id and an epoch, and numbers the records of each partition. A broker accepts a
-batch only if its sequence follows the last one, and recognizes duplicates. The remedy for all three
+batch only if its sequence follows the last, and recognizes duplicates. The remedy for all three
 possible faults is the same: wait until no batch of the partition is in flight, raise the epoch by
 one, and number the remaining batches from 0. A batch that may have been written is never renumbered
 before a broker has confirmed that it is missing.
@@ -51,7 +51,7 @@ class Identity(Protocol):
         ...
 
     def sends_at_once(self) -> bool:
-        """Return whether batches may go without `before_send`; if so, they do."""
+        """Return whether batches go without `before_send`."""
         ...
 
     async def before_send(self, partitions: Collection[TopicPartition]) -> None:

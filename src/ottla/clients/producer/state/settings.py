@@ -90,8 +90,8 @@ PRODUCER_SETTINGS: Final = (
     ClientSetting(
         "acks",
         one_word_of(_ACKS),
-        "Who must have a record before it counts as sent: all replicas in sync, the leader (1), "
-        "nobody (0).",
+        "The replicas that must have a record before it counts as sent: all in sync, the leader"
+        " (1), none (0).",
         aliases=("request.required.acks",),
     ),
     ClientSetting(
@@ -153,17 +153,17 @@ PRODUCER_SETTINGS: Final = (
     ClientSetting(
         "compression.gzip.level",
         integer(1, 9, also=-1),
-        "What compression.level says, if compression.type is gzip.",
+        "The compression level if compression.type is gzip.",
     ),
     ClientSetting(
         "compression.lz4.level",
         integer(1, 17),
-        "What compression.level says, if compression.type is lz4.",
+        "The compression level if compression.type is lz4.",
     ),
     ClientSetting(
         "compression.zstd.level",
         integer(-131_072, 22),
-        "What compression.level says, if compression.type is zstd.",
+        "The compression level if compression.type is zstd.",
     ),
     ClientSetting(
         "allow.auto.create.topics",
@@ -178,8 +178,7 @@ PRODUCER_SETTINGS: Final = (
     ClientSetting(
         "transactional.id",
         NAME,
-        "The name of the one who writes transactions: a second producer of that name ends the "
-        "first.",
+        "The id of a transactional producer: a second producer with the same id ends the first.",
     ),
     ClientSetting(
         "transaction.timeout.ms",
@@ -189,7 +188,7 @@ PRODUCER_SETTINGS: Final = (
     ClientSetting(
         "transaction.two.phase.commit.enable",
         FLAG,
-        "Whether transactions may be prepared, and ended by somebody else at any later time.",
+        "Whether transactions may be prepared, and ended by another process at any later time.",
     ),
     ClientSetting(
         "partitioner",
@@ -203,19 +202,19 @@ PRODUCER_SETTINGS: Final = (
         FLAG,
         "Whether records with a key are shared out as those without.",
     ),
-    ClientSetting("key.serializer", _SERIALIZER, "What makes bytes of a key.", is_object=True),
-    ClientSetting("value.serializer", _SERIALIZER, "What makes bytes of a value.", is_object=True),
+    ClientSetting("key.serializer", _SERIALIZER, "Converts a key to bytes.", is_object=True),
+    ClientSetting("value.serializer", _SERIALIZER, "Converts a value to bytes.", is_object=True),
     INTERCEPTORS,
 )
 _WITHOUT_MEANING: Final = {
-    "partitioner.adaptive.partitioning.enable": "is not there: partitions are used evenly",
-    "partitioner.availability.timeout.ms": "is not there: partitions are used evenly",
-    "queue.buffering.max.messages": "is not there: buffer.memory is the limit, in bytes",
-    "queue.buffering.max.kbytes": "is not there: buffer.memory is the limit, in bytes",
-    "batch.num.messages": "is not there: batch.size is the limit, in bytes",
-    "sticky.partitioning.linger.ms": "is not there: a partition is kept for batch.size bytes",
-    "delivery.report.only.error": "is not there: on_delivery is called for every record",
-    "enable.gapless.guarantee": "is not there: idempotence keeps the order of what arrives",
+    "partitioner.adaptive.partitioning.enable": "is not supported: partitions are used evenly",
+    "partitioner.availability.timeout.ms": "is not supported: partitions are used evenly",
+    "queue.buffering.max.messages": "is not supported: buffer.memory is the limit, in bytes",
+    "queue.buffering.max.kbytes": "is not supported: buffer.memory is the limit, in bytes",
+    "batch.num.messages": "is not supported: batch.size is the limit, in bytes",
+    "sticky.partitioning.linger.ms": "is not supported: a partition is kept for batch.size bytes",
+    "delivery.report.only.error": "is not supported: on_delivery is called for every record",
+    "enable.gapless.guarantee": "is not supported: idempotence keeps the order",
 }
 
 

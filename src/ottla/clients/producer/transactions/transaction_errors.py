@@ -44,7 +44,7 @@ UNAUTHORIZED: Final = frozenset(
 """After these, init_transactions may be called again once the permission is granted."""
 _JOIN_AGAIN: Final = (
     "the group has gone on without this consumer: call abort_transaction, then have the consumer "
-    "poll, so that it joins again, and begin anew with what that returns"
+    "poll, so that it joins again, and process the records that poll then returns"
 )
 _ADVICE_TO_MEMBERS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: _JOIN_AGAIN,
@@ -86,7 +86,7 @@ class TransactionFailedError(ApiError):
 
 
 class TransactionAbortableError(TransactionFailedError):
-    """This transaction cannot be committed; after abort_transaction a new one can begin."""
+    """This transaction cannot be committed; abort it before the next."""
 
     ADVICE = "call abort_transaction, then begin it anew"
     ADVICE_BY_CODE: Mapping[ErrorCode, str] = {
@@ -96,15 +96,15 @@ class TransactionAbortableError(TransactionFailedError):
 
 
 class FatalTransactionError(TransactionFailedError):
-    """This producer cannot be used any more; the next one with its id aborts its transaction."""
+    """This producer cannot be used any more; the next with its id aborts its transaction."""
 
-    ADVICE = "close this producer and make a new one"
+    ADVICE = "close this producer and create another"
 
 
 class ProducerFencedError(FatalTransactionError):
     """Another producer uses the transactional id; in the older protocol, also a timeout."""
 
-    ADVICE = "another producer has this transactional id now, or time was up: close this one"
+    ADVICE = "another producer has this transactional id, or time was up: close this producer"
 
 
 def is_abortable(code: ErrorCode, *, is_new: bool) -> bool:

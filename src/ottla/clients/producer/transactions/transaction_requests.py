@@ -35,7 +35,7 @@ _ADD_PARTITIONS_OF_CLIENTS_UNTIL: Final = 3
 _LAST_BEFORE_ADDING_BY_WRITING: Final = 4
 """The versions of EndTxn and TxnOffsetCommit."""
 _TWO_PHASES_SINCE: Final = 6
-_SAYING_WHO_SINCE: Final = 3
+_FORMER_PRODUCER_SINCE: Final = 3
 
 
 class ProducerName(NamedTuple):
@@ -45,7 +45,7 @@ class ProducerName(NamedTuple):
     epoch: int
 
 
-NOBODY: Final = ProducerName(-1, -1)
+NO_PRODUCER: Final = ProducerName(-1, -1)
 
 
 class OffsetToCommit(NamedTuple):
@@ -74,7 +74,7 @@ class Initiation:
     """An InitProducerId request."""
 
     timeout_ms: int
-    former: ProducerName = NOBODY
+    former: ProducerName = NO_PRODUCER
     has_two_phases: bool = False
     keeps_prepared: bool = False
 
@@ -84,7 +84,7 @@ class Initiation:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, "the broker has no two-phase commit (KIP-939)"
             )
-        former = self.former if version >= _SAYING_WHO_SINCE else NOBODY
+        former = self.former if version >= _FORMER_PRODUCER_SINCE else NO_PRODUCER
         return InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=self.timeout_ms,
@@ -97,8 +97,8 @@ class Initiation:
     def refused_by(self, code: int) -> str:
         """Return the setting that a coordinator refuses with this code, if known."""
         if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-            allowed = "what the broker's transaction.max.timeout.ms allows"
-            return f": transaction.timeout.ms={self.timeout_ms} is not {allowed}"
+            allowed = "the broker's transaction.max.timeout.ms"
+            return f": transaction.timeout.ms={self.timeout_ms} is refused by {allowed}"
         if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.has_two_phases:
             return (
                 ": two-phase commit needs transaction.two.phase.commit.enable=true on brokers, too"
@@ -109,7 +109,7 @@ class Initiation:
 async def init_producer(
     coordinator: TransactionCoordinator, initiation: Initiation
 ) -> tuple[ProducerName, ProducerName]:
-    """Return the producer's id and epoch, and the prepared transaction's or NOBODY."""
+    """Return the producer's id and epoch, and the prepared transaction's or NO_PRODUCER."""
     has_two_phases = initiation.has_two_phases or initiation.keeps_prepared
     version = await coordinator.version_of(InitProducerIdRequest)
     if not has_two_phases:
@@ -176,7 +176,7 @@ async def end(
     if answer.error_code == ErrorCode.INVALID_TXN_STATE:
         detail += " was ended by its coordinator: perhaps it took more than transaction.timeout.ms"
     check(answer.error_code, detail)
-    if answer.producer_id == NOBODY.producer_id:
+    if answer.producer_id == NO_PRODUCER.producer_id:
         return who
     return ProducerName(answer.producer_id, answer.producer_epoch)
 

@@ -58,7 +58,7 @@ WHY_NOT: Final = {
     State.COMMITTING: "commit_transaction is not finished: call it again",
     State.ABORTING: "abort_transaction is not finished: call it again",
     State.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction",
-    State.FATAL_ERROR: "the producer has failed: close it and make a new one",
+    State.FATAL_ERROR: "the producer has failed: close it and create another",
 }
 """The reason for refusing calls, by state."""
 INIT: Final = "init_transactions"

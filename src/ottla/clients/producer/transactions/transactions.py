@@ -30,7 +30,7 @@ from ottla.clients.producer.transactions.transaction_errors import (
 )
 from ottla.clients.producer.transactions.transaction_requests import (
     ADDING_BY_WRITING,
-    NOBODY,
+    NO_PRODUCER,
     GroupMetadata,
     Initiation,
     OffsetCommit,
@@ -70,7 +70,7 @@ class Records(Protocol):
         """Return when all pending records are delivered or have failed."""
 
     async def drop(self, reason: Exception) -> None:
-        """Fail all records that are not in flight, and wait for those in flight."""
+        """Fail all records that are not in flight, and wait for the records in flight."""
 
 
 class Transactions:
@@ -84,7 +84,7 @@ class Transactions:
         self._coordinator = coordinator
         self._settings = settings
         self._records = records
-        self._become(NOBODY)
+        self._become(NO_PRODUCER)
         self._version = 0
         self._failure: TransactionFailedError | None = None
         self._prepared: PreparedTxnState | None = None
@@ -115,7 +115,7 @@ class Transactions:
         return PRODUCE_VERSION_BEFORE_ADDING if is_old else None
 
     def sends_at_once(self) -> bool:
-        """Return whether batches may go now; if so, mark the transaction as started."""
+        """Return whether batches may go now; mark the transaction as started if they may."""
         if self._version < ADDING_BY_WRITING or self._is_closed or self.state not in SENDING:
             return False
         self._is_started = True
@@ -203,7 +203,7 @@ class Transactions:
                 async with self._limited("send_offsets_to_transaction"):
                     await self._commit_offsets(commit)
             except asyncio.CancelledError:
-                detail = "send_offsets_to_transaction was cancelled: nobody knows what is committed"
+                detail = "send_offsets_to_transaction was cancelled: its outcome is unknown"
                 self._must_renew = True
                 self._fail(abortable(ErrorCode.TRANSACTION_ABORTABLE, detail))
                 raise
@@ -295,7 +295,7 @@ class Transactions:
         await self._asked(commit.ask, commit.forget_coordinator)
 
     async def _init(
-        self, *, former: ProducerName = NOBODY, keep_prepared_txn: bool = False
+        self, *, former: ProducerName = NO_PRODUCER, keep_prepared_txn: bool = False
     ) -> None:
         initiation = Initiation(
             self._settings.transaction_timeout_ms,
@@ -316,7 +316,7 @@ class Transactions:
                 raise
             self._raise_failed(error)
         self._become(who)
-        is_kept = ongoing != NOBODY
+        is_kept = ongoing != NO_PRODUCER
         self._reset(State.PREPARED if is_kept else State.READY)
         self._is_started = is_kept
         self._prepared = PreparedTxnState(*ongoing) if is_kept else None
@@ -377,7 +377,7 @@ class Transactions:
         raise failure
 
     def _fail(self, failure: TransactionFailedError) -> None:
-        """Keep the first failure, unless the new one is fatal."""
+        """Keep the first failure, unless the new failure is fatal."""
         if self.state is State.FATAL_ERROR:
             return
         is_fatal = isinstance(failure, FatalTransactionError)

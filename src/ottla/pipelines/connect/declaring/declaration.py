@@ -49,7 +49,7 @@ CONNECTORS: Final = {
 """The built-in connectors, by their names in declarations."""
 
 COMMON: Final = (
-    Setting("name", text, REQUIRED, "what the connector is called"),
+    Setting("name", text, REQUIRED, "the name of the connector"),
     Setting("connector.class", text, REQUIRED, f"one of {', '.join(CONNECTORS)}, or module:Class"),
     Setting("bootstrap.servers", text, None, "where the cluster is"),
     Setting("kafka.", text, None, "settings of the Kafka client"),

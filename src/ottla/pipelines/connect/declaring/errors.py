@@ -8,8 +8,8 @@ class ConnectorError(Exception):
 def older_checkpoint(what: str, last_batch_id: int, batch_id: int) -> ConnectorError:
     """Return the error for a batch that is older than the last written batch."""
     return ConnectorError(
-        f"the checkpoint is older than what was written: {what} has batch {last_batch_id}, the "
-        f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with a new one; "
+        f"the checkpoint is older than the output: {what} has batch {last_batch_id}, the "
+        f"checkpoint is at {batch_id}. Restore the newer checkpoint, or begin with an empty one; "
         "nothing of this batch is written"
     )
 

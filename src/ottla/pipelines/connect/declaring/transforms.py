@@ -220,15 +220,15 @@ def _optional(name: str, summary: str) -> Setting:
 
 TRANSFORMS: Final = {
     "rename": Transform(
-        "ReplaceField", (Setting("renames", pairs, REQUIRED, "old names to new ones"),), _rename
+        "ReplaceField", (Setting("renames", pairs, REQUIRED, "old names to new names"),), _rename
     ),
     "drop": Transform("drop", (_names("the fields that are left out"),), _drop),
     "keep": Transform("keep", (_names("the only fields that stay"),), _keep),
     "mask": Transform(
         "MaskField",
         (
-            _names("the fields whose values are hidden"),
-            _optional("replacement", "what is shown; by default the type's nothing"),
+            _names("the fields with values to hide"),
+            _optional("replacement", "the shown value; by default the type's empty value"),
             Setting("method", text, "replace", "a replacement, or a hash", ("replace", "sha256")),
         ),
         _mask,
@@ -236,13 +236,13 @@ TRANSFORMS: Final = {
     "route": Transform(
         "RegexRouter",
         (
-            Setting("regex", text, REQUIRED, "what a topic's whole name is to match"),
+            Setting("regex", text, REQUIRED, "matches the whole name of a topic"),
             Setting("replacement", text, REQUIRED, "the new name; $1 is the first group"),
         ),
         _route,
     ),
     "flatten": Transform(
-        "Flatten", (Setting("delimiter", text, ".", "what stands between the names"),), _flatten
+        "Flatten", (Setting("delimiter", text, ".", "the separator of names"),), _flatten
     ),
     "cast": Transform("Cast", (Setting("spec", pairs, REQUIRED, "fields to types"),), _cast),
     "insert": Transform(
@@ -253,13 +253,19 @@ TRANSFORMS: Final = {
             _optional("offset.field", "a field for the offset"),
             _optional("timestamp.field", "a field for the timestamp"),
             _optional("static.field", "a field for static.value"),
-            _optional("static.value", "what stands in static.field"),
+            _optional("static.value", "the value of static.field"),
         ),
         _insert,
     ),
     "value-to-key": Transform("ValueToKey", (_names("the fields of the key"),), _value_to_key),
     "filter": Transform(
-        "filter", (Setting("condition", text, REQUIRED, "SQL; what is true stays"),), _filter
+        "filter",
+        (
+            Setting(
+                "condition", text, REQUIRED, "an SQL condition; records for which it is true stay"
+            ),
+        ),
+        _filter,
     ),
     "unwrap": Transform(
         "ExtractNewRecordState",
@@ -268,7 +274,7 @@ TRANSFORMS: Final = {
                 "delete.tombstone.handling.mode",
                 text,
                 "tombstone",
-                "what becomes of deletes",
+                "the treatment of deletes",
                 ("tombstone", "drop", "rewrite"),
             ),
         ),

@@ -182,7 +182,7 @@ class FilesSink(SinkConnector):
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
         Setting("path", text, REQUIRED, "the folder for the files"),
-        Setting("format", text, "parquet", "what is written", FORMATS),
+        Setting("format", text, "parquet", "the format of the files", FORMATS),
         Setting("partition.by", words, (), "the fields that make folders, such as day=…"),
         Setting("file.size.bytes", whole, 128 << 20, "how large merged files are to be"),
         Setting("compact.min.files", whole, 10, "how many small files are merged; 0 for never"),

@@ -29,7 +29,7 @@ class FilesSource(SourceConnector):
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
         Setting("path", text, REQUIRED, "the folder in which files appear"),
-        Setting("format", text, REQUIRED, "what is in the files", FORMATS),
+        Setting("format", text, REQUIRED, "the format of the files", FORMATS),
         Setting("schema", text, None, "their fields; by default inferred from the first files"),
         Setting("key.fields", words, (), "the fields that make the key"),
         Setting("header", yes_or_no, True, "whether CSV files begin with names"),

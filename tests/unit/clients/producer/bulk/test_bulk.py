@@ -175,7 +175,7 @@ def test_nothing_is_read_before_it_is_asked_for(twin: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ((b"k", b"v", b"more"), r"row 5: a tuple is \(key, value\), this one has 3"),
+        ((b"k", b"v", b"more"), r"row 5: a tuple of 3 items; expected \(key, value\)"),
         ({"valeu": b"v"}, r"row 5: 'valeu' is no field of a record"),
         ({"value": b"v", "partition": 3}, r"row 5: there is no partition 3, the topic has 3"),
         ({"value": b"v", "partition": -2}, r"row 5: there is no partition -2"),
