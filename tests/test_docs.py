@@ -136,7 +136,7 @@ def test_the_status_page_has_every_row() -> None:
 
 def test_the_architecture_names_the_packages_that_are_there_and_no_others() -> None:
     packages = [path.parent.name for path in sorted(ROOT.glob("src/ottla/*/__init__.py"))]
-    assert sorted(first_cells(read("ARCHITECTURE.md"), "What is there")) == packages
+    assert sorted(first_cells(read("ARCHITECTURE.md"), "The packages")) == packages
 
 
 def test_the_files_that_the_architecture_names_are_there_with_all_that_are_compiled() -> None:
