@@ -21,12 +21,12 @@ from typing import Final
 from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.fetcher_world import FetcherWorld
-from ottla.broker.replication.leader_start import leader_start_offset
 from ottla.broker.replication.replica_fetch_state import FetchPosition, key_of
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset
+from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.model.isolation_level import EARLIEST
 from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
@@ -39,7 +39,14 @@ from ottla.wire.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
+LIST_OFFSETS_VERSION: Final = 9
 FETCH_VERSION: Final = 17
 _LOST: Final = "%s: an unclean election has lost committed records"
 _log = logging.getLogger(__name__)
@@ -323,7 +330,7 @@ class ReplicaFetcher:
         assert self._connection is not None
         world = self._world
         timeout_ms = world.settings.timeout_ms
-        start_offset = await leader_start_offset(
+        start_offset = await _leader_start_offset(
             self._connection, world.broker_id, partition.name, partition.leader_epoch, timeout_ms
         )
         if self._positions.get(position.key) is not position:
@@ -359,3 +366,27 @@ def _seen(done: "asyncio.Task[FetchResponse]") -> None:
     """Record a failure that the fetch before it has had as well."""
     if not done.cancelled():
         done.exception()
+
+
+async def _leader_start_offset(
+    connection: Connection,
+    broker_id: BrokerId,
+    name: TopicPartition,
+    leader_epoch: LeaderEpoch,
+    timeout_ms: int,
+) -> Offset:
+    """Return the first offset of the leader's log; ApiError if the leader does not say."""
+    wanted = ListOffsetsPartition(
+        partition_index=name.partition, current_leader_epoch=leader_epoch, timestamp=EARLIEST
+    )
+    request = ListOffsetsRequest(
+        replica_id=broker_id, topics=[ListOffsetsTopic(name=name.topic, partitions=[wanted])]
+    )
+    response = await connection.ask(
+        request, ListOffsetsResponse, version_max=LIST_OFFSETS_VERSION, timeout_ms=timeout_ms
+    )
+    found = [one for topic in response.topics for one in topic.partitions]
+    if len(found) != 1 or found[0].error_code:
+        code = found[0].error_code if found else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise ApiError(ErrorCode(code), f"{name}: where does its leader begin?")
+    return Offset(found[0].offset)

@@ -56,7 +56,6 @@ from ottla.broker.startup.route_table import (
     transaction_routes,
     unsupported_routes,
 )
-from ottla.broker.transport.advertised_listeners import Endpoints
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
 from ottla.concurrency.notifier import Notifier
@@ -66,6 +65,7 @@ from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
 from ottla.metadata.image import BrokerImage, Endpoint
+from ottla.model.address import Address
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
 from ottla.storage.files.open_files import OPEN_FILES_MAX
@@ -84,6 +84,21 @@ _DESCRIPTORS_SHARE: Final = 4
 """Where there are few, one in so many is for logs, and as many are reserved."""
 _PLAINTEXT_NUMBER: Final = 0
 _log = logging.getLogger(__name__)
+
+
+class Endpoints:
+    """The advertised end of each listener; filled in once the ports are bound."""
+
+    def __init__(self) -> None:
+        self._by_listener: dict[str, Address] = {}
+
+    def advertise(self, listener: str, host: str, port: int) -> None:
+        """Set the advertised address for clients of this listener."""
+        self._by_listener[listener] = Address(host, port)
+
+    def advertised(self, listener: str) -> Address:
+        """Return where clients of this listener should come."""
+        return self._by_listener[listener]
 
 
 class Broker:
