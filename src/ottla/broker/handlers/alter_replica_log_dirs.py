@@ -34,22 +34,26 @@ class AlterReplicaLogDirsHandler:
     ) -> AlterReplicaLogDirsResponse:
         """Begin the moves one after the other; of a partition named twice, the last counts."""
         results: dict[str, AlterReplicaLogDirTopicResult] = {}
+        refusals: list[str] = []
         for folder in request.dirs:
             for topic in folder.topics:
                 answer = results.setdefault(
                     topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
                 )
                 for index in topic.partitions:
-                    code = await self._move(TopicPartition(topic.name, index), folder.path)
+                    name = TopicPartition(topic.name, index)
+                    code = await self._move(name, folder.path, refusals)
                     answer.partitions.append(
                         AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                     )
+        if refusals:  # one line: a request may have thousands of items
+            _log.warning("%d replicas are not moved, first %s", len(refusals), refusals[0])
         return AlterReplicaLogDirsResponse(results=list(results.values()))
 
-    async def _move(self, name: TopicPartition, path: str) -> ErrorCode:
+    async def _move(self, name: TopicPartition, path: str, refusals: list[str]) -> ErrorCode:
         try:
             await self.moves.move(name, path)
         except ApiError as error:
-            _log.warning("%s is not moved to %s: %s", name, path, error.detail)
+            refusals.append(f"{name} to {path}: {error.detail}")
             return error.code
         return ErrorCode.NONE

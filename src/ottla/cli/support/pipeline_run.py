@@ -65,6 +65,7 @@ def run_told(file: Path, told: Told, plan: RunPlan) -> None:
         pipeline = told.pipeline()
     except ValueError as error:
         raise CommandError(str(error)) from None
+    say(f"pipeline {told.name}: starting Spark")  # which takes 10 to 25 s
     with _Stopping() as stopping:
         try:
             if told.is_batch:

@@ -9,9 +9,10 @@ A new partition goes to the log dir with the fewest partitions. A log dir with a
 only its own partitions offline. A full disk has not failed: it refuses operations that need space.
 """
 
+import errno
 import posixpath
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import Final
 
 from ottla.environment.disk import Disk, File
@@ -46,7 +47,8 @@ class FolderInUseError(OSError):
 def lock_folder(disk: Disk, path: str) -> File:
     """Lock a log dir, created if missing, until the file is closed or the process ends.
 
-    Raises FolderInUseError if it is locked, and OSError if its disk cannot be used.
+    Raises FolderInUseError if it is locked, and OSError if its disk, or the text in its
+    meta.properties, cannot be used.
     """
     if not disk.exists(path):
         disk.make_directory(path)
@@ -58,8 +60,11 @@ def lock_folder(disk: Disk, path: str) -> File:
             f"{path} is in use by another broker: stop that broker or choose another log dir"
         ) from None
     try:
-        with suppress(CorruptCheckpointError):  # its content is validated elsewhere
-            read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
+        read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
+    except CorruptCheckpointError as error:
+        lock.close()
+        # As for an unreadable file: the disk is suspect, and the other log dirs can serve.
+        raise OSError(errno.EBADMSG, str(error)) from error
     except OSError:
         lock.close()
         raise

@@ -433,6 +433,17 @@ def test_a_folder_whose_disk_fails_is_offline_and_the_others_are_taken(file: str
             LogDirs(disk, ["/b"]).lock()
 
 
+def test_a_log_dir_with_a_corrupt_meta_properties_is_offline_and_the_others_are_taken() -> None:
+    disk = SimulatedDisk()
+    LogDirs(disk, ["/a", "/b"]).lock().close()
+    disk.create_file("/a/meta.properties").write_at(0, b"version=9\n")
+    dirs = LogDirs(disk, ["/a", "/b"])
+    with dirs.lock():
+        assert dirs.online_paths == ("/b",)
+    with pytest.raises(OSError, match=r"/a/meta\.properties: version '9'"):
+        LogDirs(disk, ["/a"]).lock()
+
+
 def test_without_any_folder_that_works_nothing_is_taken() -> None:
     disk = SimulatedDisk()
     disk.faults.fail_on(under="/", error=errno.EIO)
