@@ -119,7 +119,7 @@ def main() -> None:
             prepare(log, group)
             compaction.decide(group)
             replace(log, group, NOW_MS)
-            compaction.settle()
+            compaction.make_durable()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         assert compaction.end_offset == log.end_offset
         after_bytes = log.segments.size_bytes

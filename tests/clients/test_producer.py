@@ -569,7 +569,7 @@ def test_a_gap_in_the_sequences_is_mended_by_a_new_epoch(
 ) -> None:
     producer.send(topic, b"0").result(SECONDS)
     epoch = producer._core.sender.identity.producer_epoch
-    lane_of(producer, topic).outbox.next_sequence += 1_000  # as if the broker had lost some
+    lane_of(producer, topic).queue.next_sequence += 1_000  # as if the broker had lost some
     deliveries = [producer.send(topic, b"%d" % number) for number in range(1, 500)]
     assert [row.result(SECONDS).offset for row in deliveries] == list(range(1, 500))
     assert producer._core.sender.identity.producer_epoch == epoch + 1
@@ -584,7 +584,7 @@ def test_a_gap_with_five_batches_on_their_way_loses_and_doubles_nothing(
         for number, value in enumerate(sent):
             producer.send(topic, value)
             if number % 5_000 == 4_000:
-                lane_of(producer, topic).outbox.next_sequence += 17
+                lane_of(producer, topic).queue.next_sequence += 17
         producer.flush(SECONDS)
         assert producer.metrics()["record-error-total"] == 0
     assert values(read(servers, topic, len(sent))) == sent
@@ -595,7 +595,7 @@ def test_an_epoch_that_is_over_fails_its_batch_and_no_other(
 ) -> None:
     for turn in range(2):  # the broker has to see a later epoch first
         producer.send(topic, b"%d" % turn).result(SECONDS)
-        lane_of(producer, topic).outbox.must_renumber = True
+        lane_of(producer, topic).queue.must_renumber = True
     producer.send(topic, b"2").result(SECONDS)
     identity = producer._core.sender.identity
     identity.producer_epoch -= 2
@@ -615,6 +615,6 @@ def test_the_last_epoch_is_followed_by_another_id(
     identity.producer_epoch = 2**15 - 1
     first_id = identity.producer_id
     producer.send(topic, b"1").result(SECONDS)
-    lane_of(producer, topic).outbox.must_renumber = True
+    lane_of(producer, topic).queue.must_renumber = True
     assert producer.send(topic, b"2").result(SECONDS).offset == 2
     assert identity.producer_id != first_id

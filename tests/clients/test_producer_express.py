@@ -412,7 +412,7 @@ def test_a_socket_that_takes_only_a_part_is_given_up_and_nothing_is_lost(
         send_and_wait(producer, topic, 3)
         producer.send(topic, b"x" * 10_000)
         lane = next(iter(producer._core.accumulator.lanes()))
-        connected = lane.outbox.lane.express.connection.stream.socket
+        connected = lane.queue.lane.express.connection.stream.socket
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         producer.flush(SECONDS)
         assert send_and_wait(producer, topic, 3) == [4, 5, 6]

@@ -9,7 +9,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import CrashMoment, OperationKind, SimulatedCrash
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log.log import PartitionLog
-from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, settle_moves
+from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, finish_moves
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import CUTS, CrashPoint, Cut
@@ -36,7 +36,7 @@ class Story:
     def open(self) -> LogDirs:
         self.dirs = LogDirs(self.disk, FOLDERS)
         self.dirs.open(lambda _: tiny(), NOW_MS)
-        settle_moves(self.dirs.dirs, OTHER_MARK)
+        finish_moves(self.dirs.dirs, OTHER_MARK)
         return self.dirs
 
     @property
@@ -89,7 +89,7 @@ def finish(story: Story, move: ReplicaMove, append: Callable[[], None] = lambda:
     assert move.can_swap()
     deleted = move.swap(NOW_MS, MARK)
     story.append(batch(1, 1000), 2)
-    for write in move.settle():
+    for write in move.finish():
         write()
     story.flush()
     move.source.remove_deleted(deleted)

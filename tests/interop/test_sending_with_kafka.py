@@ -36,7 +36,7 @@ def test_kafka_follows_a_new_epoch(server: str) -> None:
             producer.send("gap", value)
             if number == 10_000:
                 producer.flush(SECONDS)
-                lane_of(producer, "gap").outbox.next_sequence += 17
+                lane_of(producer, "gap").queue.next_sequence += 17
         producer.flush(SECONDS)
         assert producer._core.sender.identity.producer_epoch == 1
     assert values(read(server, "gap", len(sent))) == sent

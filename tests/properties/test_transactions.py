@@ -25,7 +25,7 @@ from ottla.machines.transactions.init_producer_id import Initiating
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.machines.transactions.transaction import COMPLETED, State, Transaction
-from ottla.machines.transactions.transaction_store import Roster
+from ottla.machines.transactions.transaction_store import TransactionStore
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from tests.examples import examples
@@ -281,14 +281,14 @@ def test_an_old_producer_that_is_let_in_again_is_found(monkeypatch: pytest.Monke
 def test_a_transaction_that_is_complete_with_its_first_marker_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right = Roster.mark
+    right = TransactionStore.mark
 
     def wrong(
-        self: Roster, owed: OwedMarkers, written: Iterable[TopicPartition]
+        self: TransactionStore, owed: OwedMarkers, written: Iterable[TopicPartition]
     ) -> Transaction | None:
         return right(self, owed, owed.partitions)
 
-    monkeypatch.setattr(Roster, "mark", wrong)
+    monkeypatch.setattr(TransactionStore, "mark", wrong)
     is_found_out(a_commit_with_a_marker_to_go, World(), "T7")
 
 

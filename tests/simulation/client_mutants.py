@@ -14,11 +14,11 @@ def numbering_anew_what_is_sent_again() -> AbstractContextManager[None]:
     """A retried batch gets new sequence numbers, so that no broker recognizes the duplicate."""
     queue_again = PartitionQueue.queue_again
 
-    def queue_numbered(self: PartitionQueue, shipments: Sequence[ReadyBatch]) -> None:
-        for one in shipments:
+    def queue_numbered(self: PartitionQueue, ready_batches: Sequence[ReadyBatch]) -> None:
+        for one in ready_batches:
             if one.producer != NO_PRODUCER:
                 self.assign(one)
-        queue_again(self, shipments)
+        queue_again(self, ready_batches)
 
     return patched(PartitionQueue, "queue_again", queue_numbered)
 

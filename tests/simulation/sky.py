@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.broker.metadata_store.image_publisher import ImagePublisher
-from ottla.broker.metadata_store.meta_properties import claim_folders
+from ottla.broker.metadata_store.meta_properties import claim_log_dirs
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
@@ -125,7 +125,7 @@ class SkyStore(ImagePublisher):
 
     def __init__(self, sky: Sky, broker_id: int, machine: Machine) -> None:
         super().__init__(sky.image)
-        self.identity = claim_folders(machine.disk, [DATA], broker_id, machine.randomness)
+        self.identity = claim_log_dirs(machine.disk, [DATA], broker_id, machine.randomness)
         self._sky = sky
         self._broker_id = broker_id
         self._name = machine.name

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
-from ottla.broker.metadata_store.meta_properties import ForeignFolderError
+from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.broker.metadata_store.zookeeper import store
 from ottla.broker.metadata_store.zookeeper.znode_reads import load_topics
 from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS, read_broker
@@ -309,7 +309,7 @@ def test_a_folder_of_another_cluster_is_refused() -> None:
         assert "belong to cluster" in await starting
 
     async def failing(broker: BrokerProgram, machine: Machine) -> str:
-        with pytest.raises(ForeignFolderError) as caught:
+        with pytest.raises(ForeignLogDirError) as caught:
             await broker(machine)
         return str(caught.value)
 

@@ -14,7 +14,7 @@ from ottla.broker.decision_runtime import DecisionRuntime
 from ottla.machines.transactions.add_partitions import Enlisting
 from ottla.machines.transactions.machine import TransactionMachine
 from ottla.machines.transactions.transaction import Transaction
-from ottla.machines.transactions.transaction_store import Roster
+from ottla.machines.transactions.transaction_store import TransactionStore
 from ottla.replication.partition import Partition
 from ottla.storage.indexes.aborted_index import AbortedTransaction
 from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS
@@ -31,7 +31,7 @@ from tests.simulation.mutants import Mutant, patched
 
 def ending_without_a_new_epoch() -> AbstractContextManager[None]:
     """A late end, or a late batch, joins the next transaction: before KIP-890."""
-    return patched(Roster, "version_of", lambda self, *, is_able: 0)
+    return patched(TransactionStore, "version_of", lambda self, *, is_able: 0)
 
 
 def taking_markers_of_the_same_epoch() -> AbstractContextManager[None]:
@@ -76,7 +76,7 @@ def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
     """A coordinator does not check epochs, so zombies can write."""
 
     def checked(self: Enlisting, transactional_id: str, asker: Any) -> Transaction:
-        return self._roster.asked_for(transactional_id, asker)
+        return self._store.asked_for(transactional_id, asker)
 
     return patched(Enlisting, "_checked", checked)
 

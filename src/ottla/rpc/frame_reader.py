@@ -41,8 +41,8 @@ def new_scratch() -> memoryview:
 class FrameReader:
     """Cuts frames on request. Each is writable memory of its own, as long as it is used.
 
-    One round: `room`, `received`, `take_frame` while frames are wanted, and `settle` if other
-    connections use the same scratch buffer.
+    One round: `room`, `received`, `take_frame` while frames are wanted, and `release_scratch`
+    if other connections use the same scratch buffer.
     """
 
     __slots__ = (
@@ -172,7 +172,7 @@ class FrameReader:
         self.frame_count += 1
         return frame
 
-    def settle(self) -> None:
+    def release_scratch(self) -> None:
         """Release the scratch buffer; incomplete frames in it move to memory of their own."""
         if self._position == self._end:
             self._chunk = _NOTHING

@@ -39,7 +39,7 @@ def take_all(incoming: FrameReader, *, is_shared: bool = True) -> list[memoryvie
     while (taken := incoming.take_frame()) is not None:
         frames.append(taken)
     if is_shared:
-        incoming.settle()
+        incoming.release_scratch()
     return frames
 
 
@@ -73,7 +73,7 @@ def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_fir
     incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     put(incoming, b"".join(map(frame, bodies)))
     frames = [incoming.take_frame() for _ in bodies[:taken_at_first]]
-    incoming.settle()
+    incoming.release_scratch()
     assert incoming.has_unread == (len(frames) < len(bodies))
     frames += take_all(incoming)
     assert [bytes(taken) for taken in frames if taken is not None] == bodies
@@ -97,7 +97,7 @@ def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
     ours, theirs = (FrameReader(FRAME_BYTES_MAX, scratch, BufferPool()) for _ in range(2))
     put(ours, frame(b"one") + frame(b"two"))
     ours.take_frame()
-    ours.settle()
+    ours.release_scratch()
     receive(theirs, frame(b"x" * 100))
     assert [bytes(taken) for taken in take_all(ours)] == [b"two"]
 

@@ -133,7 +133,7 @@ def take_over(
         prepare(log, group)
         compaction.decide(group)
         replace(log, group, now_ms)
-        compaction.settle()
+        compaction.make_durable()
     except OSError as error:
         log.take_offline(error)
         raise

@@ -259,11 +259,11 @@ class CoordinatedTopic(ABC, Generic[M, R, E]):
         """Let the machine of a name decide, and append the records. ApiError if that fails."""
         return self._execute(self.index_of(name), decide)
 
-    async def settle(self, name: str) -> None:
+    async def wait_replicated(self, name: str) -> None:
         """Return when a machine's decisions are on all in-sync replicas, and flushed if due."""
         await self._runtime(self.index_of(name)).committed()
 
-    async def settle_for_reader(self, name: str) -> None:
+    async def wait_replicated_for_reader(self, name: str) -> None:
         """Return when a machine's state cannot be lost: another coordinator would have it, too."""
         index = self.index_of(name)
         partition = self._partitions.get(TopicPartition(self.topic, index))

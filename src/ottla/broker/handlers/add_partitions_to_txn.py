@@ -45,7 +45,7 @@ class AddPartitionsToTxnHandler:
         if not is_many:  # the transactions of other producers must not wait for one
             await self.coordinator.ended(transactions[0].transactional_id)
         results = [self._add(transaction, version) for transaction in transactions]
-        await self._settle(transactions, results)
+        await self._wait_replicated(transactions, results)
         if is_many:
             return AddPartitionsToTxnResponse(results_by_transaction=results)
         (result,) = results
@@ -66,14 +66,14 @@ class AddPartitionsToTxnHandler:
         except ApiError as error:
             return _all_with(transaction, error.code)
 
-    async def _settle(
+    async def _wait_replicated(
         self,
         transactions: Sequence[AddPartitionsToTxnTransaction],
         results: list[AddPartitionsToTxnResult],
     ) -> None:
         for number, transaction in enumerate(transactions):
             try:
-                await self.coordinator.settle(transaction.transactional_id)
+                await self.coordinator.wait_replicated(transaction.transactional_id)
             except ApiError as error:
                 results[number] = _all_with(transaction, error.code)
 

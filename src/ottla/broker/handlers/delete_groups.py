@@ -33,7 +33,7 @@ class DeleteGroupsHandler:
             result = self.coordinator.execute(
                 group_id, lambda machine: machine.decide_delete(group_id)
             )
-            await self.coordinator.settle(group_id)
+            await self.coordinator.wait_replicated(group_id)
         except ApiError as error:
             return DeletableGroupResult(group_id=group_id, error_code=error.code)
         return result

@@ -86,14 +86,14 @@ class DeleteRecordsHandler:
     async def _wait(self, deletions: list[_Deletion], deadline_ms: int) -> None:
         """Return when every replica begins where its leader does, or it is too late."""
         while True:
-            deletions = [one for one in deletions if not self._try_to_settle(one)]
+            deletions = [one for one in deletions if not self._try_to_finish(one)]
             names = [one.partition.name for one in deletions]
             if not deletions or not await self.notifier.wait_any(names, deadline_ms):
                 break
         for one in deletions:
             one.result.error_code = ErrorCode.REQUEST_TIMED_OUT
 
-    def _try_to_settle(self, deletion: _Deletion) -> bool:
+    def _try_to_finish(self, deletion: _Deletion) -> bool:
         """Say how far a deletion has come; False if that has to be done again."""
         partition, result = deletion.partition, deletion.result
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.disk import Disk
@@ -32,7 +32,7 @@ _Wanted = set[TopicPartition] | None
 class DescribeLogDirsHandler:
     """Answers DescribeLogDirs."""
 
-    folders: PartitionFolders
+    folders: PartitionLogDirs
     disk: Disk
     threads: Executor
     slices: TimeSlices

@@ -33,7 +33,7 @@ class JoinGroupHandler:
             )
             if request.group_instance_id is not None and not response.error_code:
                 # Its new id may have been written; of others nothing is before they sync.
-                await self.coordinator.settle(request.group_id)
+                await self.coordinator.wait_replicated(request.group_id)
         except ApiError as error:
             return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
         return response

@@ -57,7 +57,7 @@ class OffsetCommitHandler:
             else:
                 async with self.turns.hold(group_id):
                     response.topics = await self._commit_in_slices(context, request, parts)
-            await self.coordinator.settle(group_id)
+            await self.coordinator.wait_replicated(group_id)
         except ApiError as error:
             topics = (topic for part in parts for topic in part)
             response.topics = _joined([_all_with(topic, error.code) for topic in topics])

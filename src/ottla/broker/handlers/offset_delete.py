@@ -39,7 +39,7 @@ class OffsetDeleteHandler:
             response = self.coordinator.execute(
                 request.group_id, lambda machine: machine.decide_offset_delete(request)
             )
-            await self.coordinator.settle(request.group_id)
+            await self.coordinator.wait_replicated(request.group_id)
         except ApiError as error:
             return OffsetDeleteResponse(error_code=error.code)
         if not response.error_code:

@@ -81,7 +81,7 @@ class OffsetFetchHandler:
             wanted = OffsetFetchRequestGroup(group_id=wanted.group_id, topics=known)
         try:
             group = await self._looked_up(wanted, is_stable_only=is_stable_only)
-            await self.coordinator.settle_for_reader(wanted.group_id)
+            await self.coordinator.wait_replicated_for_reader(wanted.group_id)
         except ApiError as error:
             code = _TOLD_BY_CODE.get(error.code, error.code)
             return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=code)

@@ -31,7 +31,7 @@ class SyncGroupHandler:
                 lambda machine, waiting: machine.ask_sync_again(waiting),
             )
             if not response.error_code:
-                await self.coordinator.settle(request.group_id)
+                await self.coordinator.wait_replicated(request.group_id)
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
         return response

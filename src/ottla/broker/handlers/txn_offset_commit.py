@@ -77,7 +77,7 @@ class TxnOffsetCommitHandler:
             transaction,
             lambda machine: machine.decide_transactional_commit(request, topic_ids, now),
         )
-        await self.coordinator.settle(request.group_id)
+        await self.coordinator.wait_replicated(request.group_id)
         return response
 
     async def _transaction(

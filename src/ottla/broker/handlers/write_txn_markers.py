@@ -59,10 +59,10 @@ class WriteTxnMarkersHandler:
         response = WriteTxnMarkersResponse()
         for marker in request.markers:
             response.markers.append(await self._write_all(marker, written, budget))
-        await self._settle(written, context.received_ms + COMMIT_MS)
+        await self._wait_replicated(written, context.received_ms + COMMIT_MS)
         return response
 
-    async def _settle(self, written: list[_Written], deadline_ms: int) -> None:
+    async def _wait_replicated(self, written: list[_Written], deadline_ms: int) -> None:
         late = [(one.result, one.awaited) for one in written if one.awaited is not None]
         partitions = {awaited.partition.name: awaited.partition for _, awaited in late}
         unflushed = await self.flushing.flush_where_due(partitions.values())

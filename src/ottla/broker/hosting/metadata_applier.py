@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.live_config import LiveConfig, topic_config
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage, PartitionImage, ResourceType, TopicImage
 from ottla.metadata.records import (
@@ -142,7 +142,7 @@ class ImageFollower:
     def __init__(
         self,
         roles: PartitionRoles,
-        folders: PartitionFolders,
+        folders: PartitionLogDirs,
         partitions: Partitions,
         live_config: LiveConfig,
     ) -> None:

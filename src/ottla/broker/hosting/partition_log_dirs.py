@@ -21,7 +21,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.bulk_creation import MadeLog, NewLog, PlacedLog, make_logs, place_logs
 from ottla.storage.log_dirs.log_dir import ConfigOf, IsStray, LogDir
-from ottla.storage.log_dirs.log_dir_copy import settle_moves
+from ottla.storage.log_dirs.log_dir_copy import finish_moves
 from ottla.storage.log_dirs.log_dirs import LogDirs
 
 THREADS_MAX: Final = 16
@@ -38,7 +38,7 @@ class _OpeningCancelledError(Exception):
     """The broker is not to start any more."""
 
 
-class PartitionFolders:
+class PartitionLogDirs:
     """The log dirs, for creating and deleting partitions. Belongs to the loop."""
 
     def __init__(
@@ -82,7 +82,7 @@ class PartitionFolders:
 
     def _open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
         self.log_dirs.open(config_of, self._clock.now_ms(), is_stray)
-        settle_moves(self.log_dirs.dirs, self._randomness.uuid())
+        finish_moves(self.log_dirs.dirs, self._randomness.uuid())
         for folder in self.log_dirs.dirs:
             for note in folder.notes:
                 _log.warning("%s", note)
@@ -183,7 +183,7 @@ class PartitionFolders:
             await budget.yield_if_spent()
         for folder, directories in deleted.items():
             if directories:
-                await self.settle(folder, directories)
+                await self.finish_deletes(folder, directories)
 
     def _begin_delete(self, folder: LogDir, partition: TopicPartition, mark: bytes) -> list[str]:
         if not folder.is_online:  # if the disk comes back, its logs are strays
@@ -200,11 +200,11 @@ class PartitionFolders:
             folder.refuse(error)
         return []
 
-    async def settle(self, folder: LogDir, directories: Sequence[str]) -> None:
+    async def finish_deletes(self, folder: LogDir, directories: Sequence[str]) -> None:
         """Make deletions durable, and begin to remove the files."""
         loop = asyncio.get_running_loop()
         try:
-            for write in folder.settle_deletes():
+            for write in folder.finish_deletes():
                 await loop.run_in_executor(self._threads, write)
         except OSError as error:
             folder.refuse(error)

@@ -39,7 +39,7 @@ async def committed(
     ]
     left = list(range(len(every)))
     while True:
-        left = [number for number in left if not _try_to_settle(every[number], outcome, number)]
+        left = [number for number in left if not _try_to_finish(every[number], outcome, number)]
         if left and not has_valid_lease():
             for number in left:
                 outcome[number] = in_doubt(every[number].partition.name)
@@ -54,7 +54,7 @@ def in_doubt(name: TopicPartition) -> ApiError:
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
 
 
-def _try_to_settle(one: Awaited, outcome: list[ApiError | None], number: int) -> bool:
+def _try_to_finish(one: Awaited, outcome: list[ApiError | None], number: int) -> bool:
     """Fill in the outcome if it is known; False if that has to be done again."""
     try:
         if not one.partition.is_committed(one.end_offset, one.leader_epoch):

@@ -259,7 +259,7 @@ class LogCleaner:
             prepare(log, group)
             await self._run(compaction.decide, group)
             replace(log, group, self._clock.now_ms())
-            await self._run(compaction.settle)
+            await self._run(compaction.make_durable)
         except OSError as error:
             log.take_offline(error)
             raise

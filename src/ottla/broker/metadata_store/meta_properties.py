@@ -18,7 +18,7 @@ from ottla.storage.files.checkpoints import (
 from ottla.storage.log.offline_on_error import is_refusal
 
 
-class ForeignFolderError(Exception):
+class ForeignLogDirError(Exception):
     """A log dir belongs to another broker or cluster, or its meta.properties is unreadable."""
 
 
@@ -41,7 +41,7 @@ def fail_all(_path: str, error: OSError) -> None:
     raise error
 
 
-def claim_folders(
+def claim_log_dirs(
     disk: Disk,
     paths: Sequence[str],
     node_id: BrokerId,
@@ -51,7 +51,7 @@ def claim_folders(
 ) -> Identity:
     """Create missing log dirs, and write meta.properties where it is missing.
 
-    Raises ForeignFolderError, and changes nothing, unless all files agree with each other, with the
+    Raises ForeignLogDirError, and changes nothing, unless all files agree with each other, with the
     node id and with the cluster id, if that is known. If it is not known, a broker without any
     meta.properties creates a new cluster.
 
@@ -62,15 +62,15 @@ def claim_folders(
     paths, found = list(readable), list(readable.values())
     marked = _agreed_cluster_id(paths, found)
     if marked is not None and cluster_id not in {None, marked}:
-        raise ForeignFolderError(
+        raise ForeignLogDirError(
             f"{', '.join(paths)} belong to cluster {marked}, not to {cluster_id}"
         )
     for path, mark in zip(paths, found, strict=True):
         if mark is not None and mark.node_id not in {None, node_id}:
-            raise ForeignFolderError(f"{path} belongs to node {mark.node_id}, not to {node_id}")
+            raise ForeignLogDirError(f"{path} belongs to node {mark.node_id}, not to {node_id}")
     known = [mark.directory_id for mark in found if mark and mark.directory_id]
     if len(set(known)) != len(known):
-        raise ForeignFolderError(f"two of {', '.join(paths)} have the same directory.id")
+        raise ForeignLogDirError(f"two of {', '.join(paths)} have the same directory.id")
     cluster_id = marked or cluster_id or uuid_to_text(randomness.uuid())
     marks = [
         MetaProperties(cluster_id, node_id, (mark and mark.directory_id) or randomness.uuid())
@@ -112,7 +112,7 @@ def _agreed_cluster_id(paths: Sequence[str], found: Sequence[MetaProperties | No
     }
     if len(path_by_cluster) > 1:
         told = ", ".join(f"{path} to {cluster}" for cluster, path in path_by_cluster.items())
-        raise ForeignFolderError(f"the folders belong to different clusters: {told}")
+        raise ForeignLogDirError(f"the folders belong to different clusters: {told}")
     return next(iter(path_by_cluster), None)
 
 
@@ -120,7 +120,7 @@ def _read(disk: Disk, path: str) -> MetaProperties | None:
     try:
         return read_meta_properties(disk, posixpath.join(path, META_PROPERTIES_FILE))
     except CorruptCheckpointError as error:
-        raise ForeignFolderError(f"the owner of this log dir cannot be read: {error}") from error
+        raise ForeignLogDirError(f"the owner of this log dir cannot be read: {error}") from error
 
 
 def _write(disk: Disk, path: str, mark: MetaProperties) -> None:

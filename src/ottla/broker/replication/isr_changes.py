@@ -178,14 +178,14 @@ class IsrChanges:
         by_key = {
             (one.partition.topic_id, one.partition.name.partition): one for one in asked.values()
         }
-        is_settled = True
+        is_done = True
         for topic in response.topics:
             for answer in topic.partitions:
                 question = by_key.pop((topic.topic_id, answer.partition_index), None)
                 if question is not None and not self._take(question, answer):
-                    is_settled = False
+                    is_done = False
         self._ask_again({one.partition.name: one for one in by_key.values()})
-        return is_settled and not by_key
+        return is_done and not by_key
 
     def _ask_again(self, asked: dict[TopicPartition, _Question]) -> None:
         for name, question in asked.items():

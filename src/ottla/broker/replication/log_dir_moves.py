@@ -14,7 +14,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.replication.replication_quotas import Throttle
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
@@ -46,7 +46,7 @@ class ReplicaMoves:
     def __init__(
         self,
         partitions: Partitions,
-        folders: PartitionFolders,
+        folders: PartitionLogDirs,
         flushing: Flushing,
         threads: Executor,
         clock: Clock,
@@ -205,9 +205,9 @@ class ReplicaMoves:
                 return False
             deleted = move.swap(self._clock.now_ms(), self._randomness.uuid())
             partition.log = move.copy
-            await self._write(move.target, move.settle())
+            await self._write(move.target, move.finish())
         if deleted:
-            await self._folders.settle(move.source, [deleted])
+            await self._folders.finish_deletes(move.source, [deleted])
         return True
 
     async def _drop(
@@ -224,7 +224,7 @@ class ReplicaMoves:
             deleted = folder.drop_future(name, self._randomness.uuid())
         except OSError as error:
             raise folder.refuse(error) from error
-        await self._folders.settle(folder, [deleted])
+        await self._folders.finish_deletes(folder, [deleted])
 
     async def _write(self, folder: LogDir, writes: Iterable[Write]) -> None:
         try:

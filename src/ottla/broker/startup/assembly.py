@@ -24,7 +24,7 @@ from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.metadata_applier import ImageFollower
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.maintenance.log_cleaner import CleanerSettings, LogCleaner
 from ottla.broker.maintenance.periodic_tasks import Background
 from ottla.broker.peers.broker_clients import PeersWorld
@@ -150,7 +150,7 @@ class Broker:
         self._background: Background | None = None
         self._moves: ReplicaMoves | None = None
         self._are_logs_open = False
-        self._folders = PartitionFolders(log_dirs, threads, clock, environment.randomness)
+        self._folders = PartitionLogDirs(log_dirs, threads, clock, environment.randomness)
         self.folder_locks = ExitStack()
         """Locks to release when everything is closed."""
 

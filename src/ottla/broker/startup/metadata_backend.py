@@ -20,7 +20,7 @@ from ottla.broker.controller.request_forwarding import Forwarding
 from ottla.broker.hosting.metadata_applier import ImageFollower
 from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
-from ottla.broker.metadata_store.meta_properties import claim_folders
+from ottla.broker.metadata_store.meta_properties import claim_log_dirs
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.requests.routes import Route, Routes
@@ -170,7 +170,7 @@ async def open_metadata(
 ) -> MetadataMode:
     """Open the metadata at its configured place.
 
-    With ZooKeeper this waits until a server responds. ForeignFolderError if the log dirs belong to
+    With ZooKeeper this waits until a server responds. ForeignLogDirError if the log dirs belong to
     another cluster, and the errors of `EmbeddedMetadataStore.open` and
     `ZooKeeperMetadataStore.open`.
     """
@@ -278,11 +278,11 @@ class InZooKeeper:
         threads: Executor,
         log_dirs: LogDirs,
     ) -> None:
-        """Claim the log dirs; raises ForeignFolderError if one belongs to another broker."""
+        """Claim the log dirs; raises ForeignLogDirError if one belongs to another broker."""
         self.store = store
         self.cluster = cluster
         self.controller = cluster.controller
-        identity = claim_folders(
+        identity = claim_log_dirs(
             environment.disk,
             log_dirs.online_paths,
             config.node_id,

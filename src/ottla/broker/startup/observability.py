@@ -60,12 +60,12 @@ class Notices:
 
     def look(self) -> None:
         """Log the changes since the last call."""
-        self._look_at_folders()
+        self._check_log_dirs()
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms and self._tell_refusals():
             self._next_ms = now_ms + REFUSALS_TOLD_EACH_MS
 
-    def _look_at_folders(self) -> None:
+    def _check_log_dirs(self) -> None:
         for folder in self._log_dirs.dirs:
             if not folder.is_online and folder.path not in self._told_folders:
                 self._told_folders.add(folder.path)
@@ -132,7 +132,7 @@ class TopicNotices:
         self._image = image
 
 
-class NoFolderLeftError(OSError):
+class NoLogDirLeftError(OSError):
     """The disks of all log dirs have failed."""
 
 
@@ -214,13 +214,13 @@ class Operations:
         _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)
 
     async def watch_over(self, serving: Coroutine[Any, Any, None]) -> None:
-        """Wait for this to end; NoFolderLeftError if every log dir has failed before."""
-        await first_of(serving, self._wait_for_the_last_folder())
+        """Wait for this to end; NoLogDirLeftError if every log dir has failed before."""
+        await first_of(serving, self._wait_for_last_log_dir())
 
-    async def _wait_for_the_last_folder(self) -> None:
+    async def _wait_for_last_log_dir(self) -> None:
         assert self._notices is not None
         await self._notices.no_folder_left.wait()
-        raise NoFolderLeftError("every log folder has failed: the broker cannot go on")
+        raise NoLogDirLeftError("every log folder has failed: the broker cannot go on")
 
     def announce_stop(self) -> None:
         """Report that no more clients are accepted."""

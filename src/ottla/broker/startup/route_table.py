@@ -89,7 +89,7 @@ from ottla.broker.handlers import (
 from ottla.broker.handlers.metadata import DescribedTopics
 from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, UnsupportedHandler
 from ottla.broker.hosting.live_config import LiveConfig
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.request_metrics import Meters
@@ -245,7 +245,7 @@ def replica_routes(store: MetadataStore, clock: Clock) -> dict[int, Route]:
 
 
 def log_dir_routes(
-    folders: PartitionFolders,
+    folders: PartitionLogDirs,
     moves: ReplicaMoves,
     disk: Disk,
     threads: Executor,

@@ -150,7 +150,7 @@ class Connection:
         try:
             received_bytes = self._socket.recv_into(self._incoming.room()[:bytes_max])
         except BlockingIOError:
-            self._incoming.settle()
+            self._incoming.release_scratch()
             return
         except OSError:
             self._lose(CloseReason.PEER_CLOSED)
@@ -186,7 +186,7 @@ class Connection:
         self._has_backlog = has_unread and (is_over or not self._may_begin())
         if is_over:
             self._plan_turn()
-        incoming.settle()
+        incoming.release_scratch()
         if has_unread or self._held_bytes:
             self._count_held()
         return incoming.frame_count > begun_before

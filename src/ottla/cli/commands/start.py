@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.broker.metadata_store.meta_properties import ForeignFolderError
+from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.broker.metadata_store.zookeeper.store import ForeignClusterError
 from ottla.broker.startup.assembly import Broker
 from ottla.broker.startup.observability import keep_young
@@ -35,7 +35,7 @@ for others. In a cluster, or with a file, the default of 3 seconds holds, as in 
 _EXPECTED: Final = (
     PropertiesError,
     UnicodeDecodeError,
-    ForeignFolderError,
+    ForeignLogDirError,
     ForeignClusterError,
 )
 _log = logging.getLogger("ottla")

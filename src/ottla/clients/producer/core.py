@@ -76,7 +76,7 @@ class ProducerCore:
             coordinator = TransactionCoordinator(view, settings.transactional_id)
             identity = self.transactions = Transactions(coordinator, settings, self)
         self.sender = Sender(view, clock, settings, self.accumulator, identity, epoll)
-        self.sender.settling.on_room = self._tell_room
+        self.sender.completion.on_room = self._tell_room
 
     async def append(
         self,
@@ -188,7 +188,7 @@ class ProducerCore:
 
     def metrics(self) -> dict[str, float]:
         """Return the counts of records and of the network, under Kafka's names."""
-        counts = self.sender.settling.counts
+        counts = self.sender.completion.counts
         requests = self.sender.request_count
         return self.view.counts.by_name() | {
             "record-send-total": counts.records,

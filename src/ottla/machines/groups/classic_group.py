@@ -8,8 +8,8 @@
                                     |                                          | assigns
                                     +---------------- Stable <-----------------+
 
-The log contains a group only as stable or empty: `settle` applies the replayed state. The states in
-between are lost with the machine, and the members join again.
+The log contains a group only as stable or empty: `apply_record` applies the replayed state. The
+states in between are lost with the machine, and the members join again.
 """
 
 from collections import Counter
@@ -257,7 +257,7 @@ class ClassicGroup:
         self.protocol = None
         return self._propose(self._next_generation(), [], now_ms)
 
-    def settle(self, value: GroupMetadataValue) -> None:
+    def apply_record(self, value: GroupMetadataValue) -> None:
         """Apply the record that was proposed, now that it is in the log."""
         is_next = value.generation in {self.generation, self._next_generation()}
         assert is_next, (self.group_id, self.generation, value.generation)

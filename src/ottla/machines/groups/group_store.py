@@ -102,7 +102,7 @@ class Offsets:
             del self._groups_by_topic[topic]
 
 
-class Roster:
+class GroupStore:
     """The groups by id, and their committed offsets."""
 
     def __init__(self, liveness: Liveness) -> None:
@@ -197,7 +197,7 @@ class Roster:
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)
         if group is not None and value is not None and group.proposed == value:
-            group.settle(value)
+            group.apply_record(value)
             self._liveness.deadlines.cancel(Due(Phase.JOIN, group_id))
         else:
             # A record of an earlier leader, or a tombstone: the soft state here is void.

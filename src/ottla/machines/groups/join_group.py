@@ -11,7 +11,7 @@ from uuid import UUID
 from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
-from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.member import Member
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.request_types import Caller, NotYet, answer_only
@@ -37,12 +37,12 @@ class Joining:
     def __init__(
         self,
         settings: GroupSettings,
-        roster: Roster,
+        store: GroupStore,
         liveness: Liveness,
         rebalancing: Rebalancing,
     ) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
         self._liveness = liveness
         self._rebalancing = rebalancing
 
@@ -110,8 +110,8 @@ class Joining:
     def _find_group(self, request: JoinGroupRequest) -> ClassicGroup:
         """Return the group; for a member without an id a new group, which is not stored yet."""
         if request.member_id:
-            return self._roster.group_of_member(request.group_id)
-        return self._roster.get(request.group_id) or ClassicGroup(request.group_id)
+            return self._store.group_of_member(request.group_id)
+        return self._store.get(request.group_id) or ClassicGroup(request.group_id)
 
     def _has_room(self, group: ClassicGroup, known_id: str) -> bool:
         """Whether there is room for the member of this id, or for a new member.
@@ -138,7 +138,7 @@ class Joining:
                 f"no room for {grown_bytes} bytes: the group takes {group.usage.used_bytes} bytes,"
                 f" ottla.group.max.bytes is {limit}",
             )
-        self._roster.check_memory(grown_bytes)
+        self._store.check_memory(grown_bytes)
 
     def _turn_away(self, group: ClassicGroup, known_id: str, now: Moment) -> JoinDecision:
         records: tuple[GroupRecord, ...] = ()
@@ -175,10 +175,10 @@ class Joining:
             return
         if len(self._liveness.deadlines) >= self._settings.sessions_max:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, "no room for another session")
-        is_new = self._roster.get(group.group_id) is None
-        if is_new and len(self._roster) >= self._settings.groups_max:
+        is_new = self._store.get(group.group_id) is None
+        if is_new and len(self._store) >= self._settings.groups_max:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, "no room for another group")
-        self._roster.admit(group)
+        self._store.admit(group)
 
     def _return_static(
         self, group: ClassicGroup, old_id: str, member: Member, caller: Caller, now: Moment
@@ -227,7 +227,7 @@ class Joining:
         return Decision(records, self._answer(wait))
 
     def _answer(self, wait: NotYet) -> JoinGroupResponse | NotYet:
-        group = self._roster.group_of_member(wait.group_id)
+        group = self._store.group_of_member(wait.group_id)
         attendance = group.attendance
         if attendance.joining.get(wait.member_id) == wait.number:
             return wait

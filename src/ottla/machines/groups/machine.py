@@ -20,7 +20,7 @@ from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
-from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.join_group import JoinDecision, Joining
 from ottla.machines.groups.member import Member
 from ottla.machines.groups.member_requests import MemberRequests, SyncDecision
@@ -60,13 +60,13 @@ class GroupMachine:
         self._settings = settings
         self._memory = memory
         self._liveness = Liveness()
-        self._roster = Roster(self._liveness)
+        self._store = GroupStore(self._liveness)
         self._rebalancing = Rebalancing(settings, self._liveness)
-        self._joining = Joining(settings, self._roster, self._liveness, self._rebalancing)
-        self._membership = MemberRequests(settings, self._roster, self._liveness, self._rebalancing)
-        self._committing = Committing(settings, self._roster, self._rebalancing)
-        self._transactional = TransactionalOffsets(settings, self._roster)
-        self._retention = Retention(settings, self._roster, self._liveness)
+        self._joining = Joining(settings, self._store, self._liveness, self._rebalancing)
+        self._membership = MemberRequests(settings, self._store, self._liveness, self._rebalancing)
+        self._committing = Committing(settings, self._store, self._rebalancing)
+        self._transactional = TransactionalOffsets(settings, self._store)
+        self._retention = Retention(settings, self._store, self._liveness)
 
     def replay(
         self, key: Message, value: Message | None, producer_id: ProducerId = NO_PRODUCER_ID
@@ -76,19 +76,19 @@ class GroupMachine:
         Records of other kinds of groups are skipped. Offsets written in a transaction count once
         `end_transaction` is called.
         """
-        self._roster.replay(key, value, producer_id)
+        self._store.replay(key, value, producer_id)
 
     def end_transaction(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """Apply the marker that ends the transaction of a producer, if it has one here."""
-        self._roster.end_transaction(producer_id, is_commit=is_commit)
+        self._store.end_transaction(producer_id, is_commit=is_commit)
 
     def start(self, now: Moment) -> None:
         """Grant a session to every member that was loaded, and begin to watch time.
 
         A group that is larger than it may be has to rebalance, and will lose some of its members.
         """
-        self._roster.share(self._memory)
-        for group in self._roster.groups():
+        self._store.share(self._memory)
+        for group in self._store.groups():
             for member_id in group.members:
                 self._rebalancing.renew_session(group, member_id, now)
             if len(group.members) > self._settings.group_max_size:
@@ -97,7 +97,7 @@ class GroupMachine:
 
     def stop(self) -> None:
         """Release its share of memory; the machine is not used any more."""
-        self._roster.unshare()
+        self._store.unshare()
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` has something to do, on the monotonic clock; None before `start`."""
@@ -110,14 +110,14 @@ class GroupMachine:
             return answer_only(None)
         if due.phase is Phase.RETENTION:
             return Decision(self._retention.look(now), None)
-        group = self._roster.get(due.group_id)
+        group = self._store.get(due.group_id)
         assert group is not None, f"a deadline of a group that is not there: {due}"
         if due.phase is Phase.JOIN:
             return Decision(self._rebalancing.expire_join(group, now), None)
         if due.phase is Phase.SYNC:
             return Decision(self._rebalancing.expire_sync(group, now), None)
         records = self._rebalancing.expire_session(group, due.member_id, now)
-        self._roster.drop_if_void(group)
+        self._store.drop_if_void(group)
         return Decision(records, None)
 
     def take_notified(self) -> tuple[str, ...]:
@@ -188,11 +188,11 @@ class GroupMachine:
         self, group_id: str, api_version: int
     ) -> Decision[GroupRecord, DescribedGroup]:
         """Decide about one group of DescribeGroups."""
-        return answer_only(_describe(self._roster, group_id, api_version))
+        return answer_only(_describe(self._store, group_id, api_version))
 
     def decide_list(self, request: ListGroupsRequest) -> Decision[GroupRecord, list[ListedGroup]]:
         """Decide about ListGroups, for the groups that are kept here."""
-        return answer_only(_list_groups(self._roster, request))
+        return answer_only(_list_groups(self._store, request))
 
     def decide_delete(self, group_id: str) -> Decision[GroupRecord, DeletableGroupResult]:
         """Decide about one group of DeleteGroups."""
@@ -212,28 +212,28 @@ class GroupMachine:
 
     def group_ids(self) -> list[str]:
         """Return the ids of all groups."""
-        return self._roster.group_ids()
+        return self._store.group_ids()
 
     def topics(self) -> list[str]:
         """Return the topics for which something is committed."""
-        return self._roster.offsets.topics()
+        return self._store.offsets.topics()
 
     def offsets_of(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """Iterate over a group's committed offsets: topic, partition, offset."""
-        return self._roster.offsets.of_group(group_id)
+        return self._store.offsets.of_group(group_id)
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """Return a group, read-only."""
-        return self._roster.get(group_id)
+        return self._store.get(group_id)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return a group's committed offset for a partition."""
-        return self._roster.offsets.get(group_id, topic, partition)
+        return self._store.offsets.get(group_id, topic, partition)
 
 
-def _describe(roster: Roster, group_id: str, api_version: int) -> DescribedGroup:
+def _describe(store: GroupStore, group_id: str, api_version: int) -> DescribedGroup:
     """Describe a group and its members; an unknown group is Dead, or an error in new versions."""
-    group = roster.get(group_id)
+    group = store.get(group_id)
     if group is None:
         missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if api_version >= GROUP_ID_NOT_FOUND_SINCE:
@@ -250,7 +250,7 @@ def _describe(roster: Roster, group_id: str, api_version: int) -> DescribedGroup
     )
 
 
-def _list_groups(roster: Roster, request: ListGroupsRequest) -> list[ListedGroup]:
+def _list_groups(store: GroupStore, request: ListGroupsRequest) -> list[ListedGroup]:
     """Show the groups in these states and of these types, or all; letter case is no matter."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {group_type.strip().lower() for group_type in request.types_filter}
@@ -258,7 +258,7 @@ def _list_groups(roster: Roster, request: ListGroupsRequest) -> list[ListedGroup
         return []
     return [
         _listed(group)
-        for group in roster.groups()
+        for group in store.groups()
         if not states or group.state.value.lower() in states
     ]
 

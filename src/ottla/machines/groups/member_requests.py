@@ -6,7 +6,7 @@ from typing import Final
 from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
-from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.request_types import NotYet, answer_only
 from ottla.machines.groups.settings import GroupSettings
@@ -34,12 +34,12 @@ class MemberRequests:
     def __init__(
         self,
         settings: GroupSettings,
-        roster: Roster,
+        store: GroupStore,
         liveness: Liveness,
         rebalancing: Rebalancing,
     ) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
         self._liveness = liveness
         self._rebalancing = rebalancing
 
@@ -65,7 +65,7 @@ class MemberRequests:
     ) -> Decision[GroupRecord, HeartbeatResponse]:
         """Renew a member's session, and return whether it has to join again."""
         try:
-            group = self._roster.group_of_member(request.group_id)
+            group = self._store.group_of_member(request.group_id)
             group.check_member(request.member_id, request.group_instance_id)
             group.check_generation(request.generation_id)
         except ApiError as error:
@@ -84,7 +84,7 @@ class MemberRequests:
         if not request.group_id:
             return answer_only(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         records: tuple[GroupRecord, ...] = ()
-        group = self._roster.get(request.group_id)
+        group = self._store.get(request.group_id)
         if group is None:
             codes = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         else:
@@ -104,7 +104,7 @@ class MemberRequests:
         return Decision(records, LeaveGroupResponse(members=answers))
 
     def _sync(self, request: SyncGroupRequest, now: Moment) -> SyncDecision:
-        group = self._roster.group_of_member(request.group_id)
+        group = self._store.group_of_member(request.group_id)
         group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation_id)
         _check_same(request.protocol_type, group.protocol_type)
@@ -138,10 +138,10 @@ class MemberRequests:
         if group.usage.used_bytes + grown_bytes > self._settings.group_bytes_max:
             # As for a group whose record is larger than its topic allows.
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"assignments of {grown_bytes} bytes")
-        self._roster.check_memory(grown_bytes)
+        self._store.check_memory(grown_bytes)
 
     def _answer(self, wait: NotYet) -> SyncGroupResponse | NotYet:
-        group = self._roster.group_of_member(wait.group_id)
+        group = self._store.group_of_member(wait.group_id)
         member = group.check_member(wait.member_id, wait.group_instance_id)
         is_current = group.generation == wait.number
         if is_current and group.state is GroupState.STABLE:
@@ -169,7 +169,7 @@ class MemberRequests:
         if has_shrunk:
             return self._rebalancing.advance(group, now)
         records = self._rebalancing.complete_if_all_joined(group, now)
-        self._roster.drop_if_void(group)
+        self._store.drop_if_void(group)
         return records
 
 

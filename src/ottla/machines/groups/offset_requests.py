@@ -16,7 +16,7 @@ from ottla.machines.groups.group_records import (
     offset_record,
     offset_tombstone,
 )
-from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.rebalance import Rebalancing
 from ottla.machines.groups.request_types import answer_only
@@ -56,9 +56,11 @@ _TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 class Committing:
     """Decides about committed offsets."""
 
-    def __init__(self, settings: GroupSettings, roster: Roster, rebalancing: Rebalancing) -> None:
+    def __init__(
+        self, settings: GroupSettings, store: GroupStore, rebalancing: Rebalancing
+    ) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
         self._rebalancing = rebalancing
 
     def commit(
@@ -127,10 +129,10 @@ class Committing:
 
     def _check_commit(self, request: OffsetCommitRequest, api_version: int, now: Moment) -> None:
         generation = request.generation_id_or_member_epoch
-        group = self._roster.get(request.group_id)
+        group = self._store.get(request.group_id)
         if group is None:
             self._check_new_group(generation, api_version)
-            self._roster.check_memory(text_bytes(request.group_id))
+            self._store.check_memory(text_bytes(request.group_id))
             return
         if generation < 0 and group.state is GroupState.EMPTY:
             # A client without membership, or an operator that resets offsets.
@@ -150,13 +152,13 @@ class Committing:
             raise ApiError(
                 ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
             )
-        if len(self._roster) >= self._settings.groups_max:
+        if len(self._store) >= self._settings.groups_max:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "no room for another group")
 
     def _all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         return [
             OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
-            for topic, partitions in self._roster.offsets.partitions_by_topic(group_id).items()
+            for topic, partitions in self._store.offsets.partitions_by_topic(group_id).items()
         ]
 
     def _fetch_topic(
@@ -165,10 +167,10 @@ class Committing:
         answers = []
         for partition in topic.partition_indexes:
             place = Place(group_id, topic.name, partition)
-            if is_stable_only and self._roster.pending.is_pending(place):
+            if is_stable_only and self._store.pending.is_pending(place):
                 answers.append(_unstable(partition))
                 continue
-            committed = self._roster.offsets.get(group_id, topic.name, partition) or NO_OFFSET
+            committed = self._store.offsets.get(group_id, topic.name, partition) or NO_OFFSET
             if _is_of_another_topic(committed.topic_id, topic.topic_id):
                 committed = NO_OFFSET
             answers.append(
@@ -186,7 +188,7 @@ class Committing:
     def _deletable_from(self, group_id: str) -> ClassicGroup:
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
-        group = self._roster.get(group_id)
+        group = self._store.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -199,8 +201,8 @@ class Committing:
         return [
             offset_tombstone(group_id, topic.name, partition)
             for partition in named
-            if self._roster.offsets.get(group_id, topic.name, partition) is not None
-            or self._roster.pending.is_pending(Place(group_id, topic.name, partition))
+            if self._store.offsets.get(group_id, topic.name, partition) is not None
+            or self._store.pending.is_pending(Place(group_id, topic.name, partition))
         ]
 
 

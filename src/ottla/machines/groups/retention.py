@@ -17,7 +17,7 @@ from ottla.machines.groups.group_records import (
     group_tombstone,
     offset_tombstone,
 )
-from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.soft_state import Due, Liveness, Phase
@@ -35,9 +35,9 @@ TOMBSTONES_MAX: Final = 200
 class Retention:
     """Decides which offsets and groups are forgotten."""
 
-    def __init__(self, settings: GroupSettings, roster: Roster, liveness: Liveness) -> None:
+    def __init__(self, settings: GroupSettings, store: GroupStore, liveness: Liveness) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
         self._liveness = liveness
         self._unseen: list[str] = []
 
@@ -50,13 +50,13 @@ class Retention:
     def look(self, now: Moment) -> tuple[GroupRecord, ...]:
         """Delete expired offsets, in as many groups as one time slice allows."""
         if not self._unseen:
-            self._unseen = self._roster.group_ids()
+            self._unseen = self._store.group_ids()
         looks = 0
         records: list[GroupRecord] = []
         while self._unseen and looks < LOOKS_MAX and len(records) < TOMBSTONES_MAX:
-            group = self._roster.get(self._unseen.pop())
+            group = self._store.get(self._unseen.pop())
             if group is not None:
-                looks += 1 + self._roster.offsets.count(group.group_id)
+                looks += 1 + self._store.offsets.count(group.group_id)
                 expired = self._expired(group, now.wall_ms)
                 records += expired
                 if len(expired) >= TOMBSTONES_MAX:
@@ -66,19 +66,19 @@ class Retention:
 
     def delete_group(self, group_id: str) -> tuple[GroupRecord, ...]:
         """Forget a group with all its offsets; raise if it has members or is not there."""
-        group = self._roster.get(group_id)
+        group = self._store.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         if group.state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, group_id)
-        offsets = self._roster.offsets.of_group(group_id)
+        offsets = self._store.offsets.of_group(group_id)
         tombstones = [
             offset_tombstone(group_id, topic, partition) for topic, partition, _ in offsets
         ]
         tombstones += [
             offset_tombstone(*place)
-            for place in self._roster.pending.of_group(group_id)
-            if self._roster.offsets.get(*place) is None
+            for place in self._store.pending.of_group(group_id)
+            if self._store.offsets.get(*place) is None
         ]
         return (*tombstones, group_tombstone(group_id))
 
@@ -89,25 +89,25 @@ class Retention:
         """
         committed = (
             offset_tombstone(group_id, topic, partition)
-            for group_id, partition, committed in self._roster.offsets.of_topic(topic)
+            for group_id, partition, committed in self._store.offsets.of_topic(topic)
             if committed.topic_id != alive_id
         )
         pending = (
             offset_tombstone(*place)
-            for place, committed in self._roster.pending.of_topic(topic)
+            for place, committed in self._store.pending.of_topic(topic)
             if committed.topic_id != alive_id
         )
         return tuple(islice(chain(committed, pending), TOMBSTONES_MAX))
 
     def _expired(self, group: ClassicGroup, now_ms: int) -> list[GroupRecord]:
-        offsets = self._roster.offsets
+        offsets = self._store.offsets
         expired = list(islice(self._expired_offsets(group, now_ms), TOMBSTONES_MAX))
         records = [offset_tombstone(group.group_id, *place) for place in expired]
         has_all_expired = len(expired) == offsets.count(group.group_id)
         is_unused = (
             group.state is GroupState.EMPTY
             and not group.attendance.pending
-            and not self._roster.pending.has_group(group.group_id)
+            and not self._store.pending.has_group(group.group_id)
         )
         if has_all_expired and is_unused and group.stored_ms is not None:
             records.append(group_tombstone(group.group_id))
@@ -116,8 +116,8 @@ class Retention:
     def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> Iterator[tuple[str, int]]:
         if not _may_expire(group):
             return
-        for topic, partition, committed in self._roster.offsets.of_group(group.group_id):
-            is_used = group.is_subscribed_to(topic) or self._roster.pending.is_pending(
+        for topic, partition, committed in self._store.offsets.of_group(group.group_id):
+            is_used = group.is_subscribed_to(topic) or self._store.pending.is_pending(
                 Place(group.group_id, topic, partition)
             )
             if not is_used and self._is_expired(group, committed, now_ms):

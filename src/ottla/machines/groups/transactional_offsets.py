@@ -9,7 +9,7 @@ from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import GroupState
 from ottla.machines.groups.group_memory import PENDING_OFFSET_BYTES, text_bytes
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord, offset_record
-from ottla.machines.groups.group_store import Roster
+from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
@@ -28,9 +28,9 @@ from ottla.wire.messages.txn_offset_commit import (
 class TransactionalOffsets:
     """Decides about offsets of transactions."""
 
-    def __init__(self, settings: GroupSettings, roster: Roster) -> None:
+    def __init__(self, settings: GroupSettings, store: GroupStore) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
 
     def commit(
         self, request: TxnOffsetCommitRequest, topic_ids: dict[str, bytes], now: Moment
@@ -63,7 +63,7 @@ class TransactionalOffsets:
         return Decision(tuple(records), TxnOffsetCommitResponse(topics=topics))
 
     def _check(self, request: TxnOffsetCommitRequest) -> None:
-        self._roster.check_memory(
+        self._store.check_memory(
             text_bytes(request.group_id)
             + sum(
                 PENDING_OFFSET_BYTES + text_bytes(each.committed_metadata)
@@ -77,11 +77,11 @@ class TransactionalOffsets:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the id is empty")
         generation = request.generation_id
-        group = self._roster.get(request.group_id)
+        group = self._store.get(request.group_id)
         if group is None:
             if generation >= 0:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, "there is no such group")
-            if len(self._roster) >= self._settings.groups_max:
+            if len(self._store) >= self._settings.groups_max:
                 raise ApiError(ErrorCode.POLICY_VIOLATION, "no room for another group")
             return
         if generation < 0 and group.state is GroupState.EMPTY:

@@ -14,7 +14,7 @@ from ottla.machines.transactions.calls import ABORTABLE_SINCE, Records, answer_o
 from ottla.machines.transactions.producer_ids import EPOCH_MAX, Producer
 from ottla.machines.transactions.records import TransactionRecord, record_of
 from ottla.machines.transactions.transaction import PREPARED, State, Transaction
-from ottla.machines.transactions.transaction_store import Roster
+from ottla.machines.transactions.transaction_store import TransactionStore
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ProducerId, TopicPartition
@@ -43,8 +43,8 @@ class Enlistment(NamedTuple):
 class Enlisting:
     """Decides about partitions that are added to transactions, or said to be in them."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, store: TransactionStore) -> None:
+        self._store = store
 
     def add_partitions(
         self, wanted: AddPartitionsToTxnTransaction, api_version: int, now: Moment
@@ -81,7 +81,7 @@ class Enlisting:
             found = self._checked(wanted.transactional_id, wanted.producer)
             if not wanted.is_adding:
                 return (), _verified(found, partitions, api_version)
-            version = self._roster.version_of(is_able=api_version >= BROKERS_SINCE)
+            version = self._store.version_of(is_able=api_version >= BROKERS_SINCE)
             records = self._added(found, partitions, version, now)
         except ApiError as error:
             return (), dict.fromkeys(partitions, known(error.code, api_version))
@@ -98,13 +98,13 @@ class Enlisting:
         asker = Producer(ProducerId(request.producer_id), request.producer_epoch)
         try:
             found = self._checked(request.transactional_id, asker)
-            records = self._added(found, [partition], self._roster.version_of(is_able=False), now)
+            records = self._added(found, [partition], self._store.version_of(is_able=False), now)
         except ApiError as error:
             return answer_only(AddOffsetsToTxnResponse(error_code=known(error.code, api_version)))
         return Decision(records, AddOffsetsToTxnResponse())
 
     def _checked(self, transactional_id: str, asker: Producer) -> Transaction:
-        found = self._roster.asked_for(transactional_id, asker)
+        found = self._store.asked_for(transactional_id, asker)
         if asker != found.holder or asker.epoch == EPOCH_MAX:
             raise ApiError(
                 ErrorCode.PRODUCER_FENCED, f"{transactional_id} is at epoch {found.holder.epoch}"
@@ -122,9 +122,9 @@ class Enlisting:
     ) -> Records:
         if set(partitions) <= set(found.partitions):
             return ()
-        self._roster.decided_ms = now.monotonic_ms
+        self._store.decided_ms = now.monotonic_ms
         added = found.with_partitions(partitions, version, now.wall_ms)
-        return (record_of(added, self._roster.level),)
+        return (record_of(added, self._store.level),)
 
 
 def _verified(

@@ -38,7 +38,7 @@ from ottla.machines.transactions.transaction import (
     State,
     Transaction,
 )
-from ottla.machines.transactions.transaction_store import Roster
+from ottla.machines.transactions.transaction_store import TransactionStore
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ProducerId, TopicPartition
@@ -51,14 +51,14 @@ EPOCH_BUMP_SINCE = 5
 class Ending:
     """Decides how transactions end."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, store: TransactionStore) -> None:
+        self._store = store
 
     def end(
         self, request: EndTxnRequest, api_version: int, fresh_id: int | None, now: Moment
     ) -> Decision[TransactionRecord, EndTxnResponse | NeedsProducerId]:
         """Decide on EndTxn; a refusal is in the response."""
-        version = self._roster.version_of(is_able=api_version >= EPOCH_BUMP_SINCE)
+        version = self._store.version_of(is_able=api_version >= EPOCH_BUMP_SINCE)
         try:
             records, told = self._end(request, version, fresh_id, now)
         except ProducerIdNeeded:
@@ -72,8 +72,8 @@ class Ending:
 
     def fence(self, found: Transaction, now: Moment) -> Records:
         """Abort an ongoing transaction in an epoch that its producer does not have."""
-        can_recover = self._roster.level >= EPOCH_BUMP_VERSION
-        version = self._roster.version_of(is_able=can_recover)
+        can_recover = self._store.level >= EPOCH_BUMP_VERSION
+        version = self._store.version_of(is_able=can_recover)
         holder = found.holder
         prepared = found.prepared(
             State.PREPARE_ABORT,
@@ -88,16 +88,16 @@ class Ending:
         self, owed: OwedMarkers, written: Iterable[TopicPartition], now: Moment
     ) -> Decision[TransactionRecord, bool]:
         """Strike out markers; with the last of them the transaction is complete."""
-        found = self._roster.mark(owed, written)
+        found = self._store.mark(owed, written)
         if found is None:
             return answer_only(False)
-        return Decision((record_of(found.completed(now.wall_ms), self._roster.level),), True)
+        return Decision((record_of(found.completed(now.wall_ms), self._store.level),), True)
 
     def _end(
         self, request: EndTxnRequest, version: int, fresh_id: int | None, now: Moment
     ) -> tuple[Records, Producer]:
         asker = Producer(ProducerId(request.producer_id), request.producer_epoch)
-        found = self._roster.asked_for(request.transactional_id, asker)
+        found = self._store.asked_for(request.transactional_id, asker)
         if version < EPOCH_BUMP_VERSION:
             is_answered = _is_answered_at_first(found, asker, is_commit=request.committed)
         else:
@@ -128,7 +128,7 @@ class Ending:
 
     def _records(self, prepared: Transaction, now: Moment) -> Records:
         """Return the record of an end, and that nothing is left to do if there are no markers."""
-        level = self._roster.level
+        level = self._store.level
         first = record_of(prepared, level)
         if prepared.partitions:
             return (first,)

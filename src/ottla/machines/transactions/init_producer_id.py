@@ -35,7 +35,7 @@ from ottla.machines.transactions.transaction import (
     State,
     Transaction,
 )
-from ottla.machines.transactions.transaction_store import Roster
+from ottla.machines.transactions.transaction_store import TransactionStore
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ProducerId
@@ -47,9 +47,11 @@ InitDecision: TypeAlias = Decision[TransactionRecord, InitProducerIdResponse | N
 class Initiating:
     """Decides about InitProducerId with a transactional id."""
 
-    def __init__(self, settings: TransactionSettings, roster: Roster, ending: Ending) -> None:
+    def __init__(
+        self, settings: TransactionSettings, store: TransactionStore, ending: Ending
+    ) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
         self._ending = ending
 
     def init(
@@ -74,7 +76,7 @@ class Initiating:
     ) -> tuple[Records, InitProducerIdResponse]:
         timeout_ms = self._checked_timeout_ms(request)
         expected = _expected(request)
-        found = self._roster.get(request.transactional_id or "")
+        found = self._store.get(request.transactional_id or "")
         if found is None:
             return self._begin(request, timeout_ms, fresh_id, now)
         if found.state in PREPARED:
@@ -93,7 +95,7 @@ class Initiating:
         if not request.transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         check_whole(request)
-        if request.keep_prepared_txn and self._roster.level < EPOCH_BUMP_VERSION:
+        if request.keep_prepared_txn and self._store.level < EPOCH_BUMP_VERSION:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "transaction.version is below 2")
         if request.enable2_pc:
             if not self._settings.transaction_two_phase_commit_enable:
@@ -116,7 +118,7 @@ class Initiating:
         now: Moment,
     ) -> tuple[Records, InitProducerIdResponse]:
         """Assign an unused id."""
-        if len(self._roster) >= self._settings.transactional_ids_max:
+        if len(self._store) >= self._settings.transactional_ids_max:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many producers")
         producer = first_of(fresh_id)
         begun = Transaction(request.transactional_id or "", producer, timeout_ms, now.wall_ms)
@@ -165,7 +167,7 @@ class Initiating:
             ongoing_txn_producer_id=ongoing.producer_id,
             ongoing_txn_producer_epoch=ongoing.epoch,
         )
-        return (record_of(held, self._roster.level),), response
+        return (record_of(held, self._store.level),), response
 
     def _check_expected(self, found: Transaction, expected: Producer | None) -> None:
         is_known = expected in {None, found.holder}

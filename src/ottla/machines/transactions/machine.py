@@ -41,7 +41,7 @@ from ottla.machines.transactions.producer_ids import NeedsProducerId
 from ottla.machines.transactions.records import TransactionRecord, tombstone
 from ottla.machines.transactions.settings import TransactionSettings
 from ottla.machines.transactions.transaction import IDLE, NO_TIMEOUT_MS, State, Transaction
-from ottla.machines.transactions.transaction_store import Roster
+from ottla.machines.transactions.transaction_store import TransactionStore
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, numbers_by_topic
@@ -81,28 +81,28 @@ class TransactionMachine:
     def __init__(
         self, settings: TransactionSettings, *, coordinator_epoch: int, level: int
     ) -> None:
-        self._roster = Roster(coordinator_epoch, level)
-        self._ending = Ending(self._roster)
-        self._enlisting = Enlisting(self._roster)
-        self._initiating = Initiating(settings, self._roster, self._ending)
-        self._ageing = Ageing(settings, self._roster, self._ending)
+        self._store = TransactionStore(coordinator_epoch, level)
+        self._ending = Ending(self._store)
+        self._enlisting = Enlisting(self._store)
+        self._initiating = Initiating(settings, self._store, self._ending)
+        self._ageing = Ageing(settings, self._store, self._ending)
 
     @property
     def coordinator_epoch(self) -> int:
         """The leader epoch of the partition, which its markers carry."""
-        return self._roster.coordinator_epoch
+        return self._store.coordinator_epoch
 
     def use_level(self, level: int) -> None:
         """Go on at another level of `transaction.version`, which the cluster has now."""
-        self._roster.level = level
+        self._store.level = level
 
     def replay(self, key: Message, value: Message | None) -> None:
         """Apply one record of the log; None is a tombstone."""
-        self._roster.replay(key, value)
+        self._store.replay(key, value)
 
     def take(self, record: TransactionRecord) -> None:
         """Apply one record of a decision, as if it were replayed."""
-        self._roster.take(record.transactional_id, record.transaction)
+        self._store.take(record.transactional_id, record.transaction)
 
     def start(self, now: Moment) -> None:
         """Begin to watch time."""
@@ -110,7 +110,7 @@ class TransactionMachine:
 
     def take_markers(self) -> tuple[OwedMarkers, ...]:
         """Return the ends of transactions that were replayed since the last time, each once."""
-        return self._roster.take_markers()
+        return self._store.take_markers()
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` has something to do, on the monotonic clock; None before `start`."""
@@ -177,7 +177,7 @@ class TransactionMachine:
         self, transactional_id: str
     ) -> Decision[TransactionRecord, describe_transactions.TransactionState]:
         """Decide about one transactional id of DescribeTransactions."""
-        return answer_only(_describe(self._roster, transactional_id))
+        return answer_only(_describe(self._store, transactional_id))
 
     def decide_list(
         self, request: ListTransactionsRequest, now: Moment
@@ -186,20 +186,22 @@ class TransactionMachine:
 
         ApiError INVALID_REGULAR_EXPRESSION.
         """
-        return answer_only(_list_all(self._roster, request, now.wall_ms))
+        return answer_only(_list_all(self._store, request, now.wall_ms))
 
     def transactional_ids(self) -> list[str]:
         """Return all transactional ids."""
-        return self._roster.transactional_ids()
+        return self._store.transactional_ids()
 
     def transaction(self, transactional_id: str) -> Transaction | None:
         """Return where a transactional id stands."""
-        return self._roster.get(transactional_id)
+        return self._store.get(transactional_id)
 
 
-def _describe(roster: Roster, transactional_id: str) -> describe_transactions.TransactionState:
+def _describe(
+    store: TransactionStore, transactional_id: str
+) -> describe_transactions.TransactionState:
     """Show one transactional id, or why it cannot be shown."""
-    found = roster.get(transactional_id)
+    found = store.get(transactional_id)
     if found is None:
         is_valid = bool(transactional_id)
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if is_valid else ErrorCode.INVALID_REQUEST
@@ -221,7 +223,7 @@ def _describe(roster: Roster, transactional_id: str) -> describe_transactions.Tr
 
 
 def _list_all(
-    roster: Roster, request: ListTransactionsRequest, now_ms: int
+    store: TransactionStore, request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
     """Return the transactional ids that pass all filters; may raise INVALID_REGULAR_EXPRESSION.
 
@@ -236,7 +238,7 @@ def _list_all(
                 producer_id=found.producer.producer_id,
                 transaction_state=found.state.value,
             )
-            for found in roster.transactions()
+            for found in store.transactions()
             if _passes(found, request, now_ms)
             and (pattern is None or pattern.matches(found.transactional_id))
         ],
@@ -271,9 +273,11 @@ class Ageing:
     continues.
     """
 
-    def __init__(self, settings: TransactionSettings, roster: Roster, ending: Ending) -> None:
+    def __init__(
+        self, settings: TransactionSettings, store: TransactionStore, ending: Ending
+    ) -> None:
         self._settings = settings
-        self._roster = roster
+        self._store = store
         self._ending = ending
         self._unseen: list[str] = []
         self._abort_at_ms: int | None = None
@@ -281,7 +285,7 @@ class Ageing:
 
     def start(self, now: Moment) -> None:
         """Begin to watch time."""
-        self._roster.start(now)
+        self._store.start(now)
         settings = self._settings
         abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         forget_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -305,7 +309,7 @@ class Ageing:
     def _abort(self, now: Moment) -> Records:
         late = (
             one
-            for one, began_ms in self._roster.ongoing()
+            for one, began_ms in self._store.ongoing()
             if _is_late(one, now.monotonic_ms - began_ms)
         )
         aborted = list(islice(late, ABORTS_MAX))
@@ -316,10 +320,10 @@ class Ageing:
 
     def _forget(self, now: Moment) -> Records:
         if not self._unseen:
-            self._unseen = self._roster.transactional_ids()
+            self._unseen = self._store.transactional_ids()
         records: list[TransactionRecord] = []
         for _ in range(min(LOOKS_MAX, len(self._unseen))):
-            found = self._roster.get(self._unseen.pop())
+            found = self._store.get(self._unseen.pop())
             if found is not None and self._is_unused(found, now.wall_ms):
                 records.append(tombstone(found.transactional_id))
                 if len(records) == TOMBSTONES_MAX:

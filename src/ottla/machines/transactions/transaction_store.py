@@ -26,7 +26,7 @@ from ottla.wire.coordinator_records.transaction_state import (
 from ottla.wire.schema import Message
 
 
-class Roster:
+class TransactionStore:
     """The transactions by their ids, and how far the markers of those have come that end."""
 
     def __init__(self, coordinator_epoch: int, level: int) -> None:

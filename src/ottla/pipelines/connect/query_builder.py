@@ -80,7 +80,7 @@ def _source_writer(
     settings = declaration.settings
     is_exact = settings["exactly.once.support"] == "required"
     return (
-        _settled(changed, declaration)
+        _with_error_handling(changed, declaration)
         .select("topic", "key", "value")
         .writeStream.format("ottla")
         .options(**_client(settings), exactlyOnce=str(is_exact).lower())
@@ -102,7 +102,7 @@ def _complete(records: "DataFrame", declaration: "Declaration") -> "DataFrame":
     return records.withColumns(missing)
 
 
-def _settled(frame: "DataFrame", declaration: "Declaration") -> "DataFrame":
+def _with_error_handling(frame: "DataFrame", declaration: "Declaration") -> "DataFrame":
     """Fail at a bad record, drop it, or send its original to the dead letters."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 

@@ -198,7 +198,7 @@ class PartitionCopier:
             bytes=position.bytes + copied.bytes,
         )
         rows: list[tuple[bytes, bytes | None]] = [position_note(reached)]
-        runs = runs_of(copied.spans, await transaction.settled(self._range.target))
+        runs = runs_of(copied.spans, await transaction.wait_acknowledged(self._range.target))
         if runs:
             rows.append(runs_note(Runs(reached.ident, reached.partition, position.offset, runs)))
         await transaction.note(self._notes.log.name, rows)

@@ -42,7 +42,7 @@ _SEQUENCE_MODULUS: Final = 1 << 31
 
 
 @dataclass(slots=True)
-class _Outbox:
+class _Queue:
     """The state of one target partition: leader, next sequence, requests in flight."""
 
     name: TopicPartition
@@ -64,7 +64,7 @@ class TargetTransaction:
         self._coordinator = coordinator
         self._who = who
         self._level = level
-        self._outboxes: dict[TopicPartition, _Outbox] = {}
+        self._queues: dict[TopicPartition, _Queue] = {}
 
     @classmethod
     async def begin(cls, view: ClusterView, transactional_id: str) -> "TargetTransaction":
@@ -79,31 +79,31 @@ class TargetTransaction:
 
     async def send(self, name: TopicPartition, raw: memoryview, record_count: int) -> None:
         """Seal a batch and send it; wait only if too many are in flight."""
-        outbox = self._outboxes.get(name) or await self._open(name)
-        if len(outbox.in_flight) == IN_FLIGHT_MAX:
-            await self._settle_one(outbox)
-        seal(raw, self._who, outbox.sequence)
-        outbox.sequence = (outbox.sequence + record_count) % _SEQUENCE_MODULUS
-        request, version_max = self._request(outbox, raw)
+        queue = self._queues.get(name) or await self._open(name)
+        if len(queue.in_flight) == IN_FLIGHT_MAX:
+            await self._await_oldest(queue)
+        seal(raw, self._who, queue.sequence)
+        queue.sequence = (queue.sequence + record_count) % _SEQUENCE_MODULUS
+        request, version_max = self._request(queue, raw)
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        if outbox.connection.ask_now(request, _taker(answer), version_max=version_max):
-            outbox.in_flight.append(answer)
+        if queue.connection.ask_now(request, _taker(answer), version_max=version_max):
+            queue.in_flight.append(answer)
             return
         answer.cancel()
-        while outbox.in_flight:
-            await self._settle_one(outbox)
-        taken = await outbox.connection.ask(
+        while queue.in_flight:
+            await self._await_oldest(queue)
+        taken = await queue.connection.ask(
             request, ProduceResponse, timeout_ms=self._timeout_ms, version_max=version_max
         )
-        self._take(outbox, taken)
+        self._take(queue, taken)
 
-    async def settled(self, name: TopicPartition) -> list[int]:
+    async def wait_acknowledged(self, name: TopicPartition) -> list[int]:
         """Wait for all batches of a partition; return their base offsets."""
-        if (outbox := self._outboxes.get(name)) is None:
+        if (queue := self._queues.get(name)) is None:
             return []
-        while outbox.in_flight:
-            await self._settle_one(outbox)
-        return outbox.base_offsets
+        while queue.in_flight:
+            await self._await_oldest(queue)
+        return queue.base_offsets
 
     async def note(self, name: TopicPartition, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write keys and values as records of the same transaction."""
@@ -113,7 +113,7 @@ class TargetTransaction:
             builder.append(now_ms, key, value)
         record_count = builder.record_count
         await self.send(name, memoryview(builder.build()), record_count)
-        await self.settled(name)
+        await self.wait_acknowledged(name)
 
     async def commit(self) -> None:
         """Commit; retry until the outcome is known."""
@@ -124,51 +124,51 @@ class TargetTransaction:
     def _timeout_ms(self) -> int:
         return self._view.settings.request_timeout_ms
 
-    async def _open(self, name: TopicPartition) -> _Outbox:
+    async def _open(self, name: TopicPartition) -> _Queue:
         topic = await self._view.topic(name.topic)
         partition = await self._view.partition(name)
         connection = await self._view.connection_to(partition.leader_id)
         if self._level < ADDING_BY_WRITING:
             ask = self._coordinator
             await ask.until_answered(lambda: add_partitions(ask, self._who, [name]))
-        outbox = self._outboxes[name] = _Outbox(name, topic.topic_id, connection)
-        return outbox
+        queue = self._queues[name] = _Queue(name, topic.topic_id, connection)
+        return queue
 
-    def _request(self, outbox: _Outbox, raw: memoryview) -> tuple[ProduceRequest, int]:
+    def _request(self, queue: _Queue, raw: memoryview) -> tuple[ProduceRequest, int]:
         version_max = EVERY_VERSION
         if self._level < ADDING_BY_WRITING:
             version_max = PRODUCE_VERSION_BEFORE_ADDING
-        elif outbox.topic_id == ZERO_UUID:
+        elif queue.topic_id == ZERO_UUID:
             version_max = _BY_NAME_VERSION_MAX
-        partition = PartitionProduceData(index=outbox.name.partition, records=raw)
+        partition = PartitionProduceData(index=queue.name.partition, records=raw)
         request = ProduceRequest(
             transactional_id=self._coordinator.transactional_id,
             acks=_ALL_REPLICAS,
             timeout_ms=self._timeout_ms,
             topic_data=[
                 TopicProduceData(
-                    name=outbox.name.topic, topic_id=outbox.topic_id, partition_data=[partition]
+                    name=queue.name.topic, topic_id=queue.topic_id, partition_data=[partition]
                 )
             ],
         )
         return request, version_max
 
-    async def _settle_one(self, outbox: _Outbox) -> None:
-        oldest = outbox.in_flight.popleft()
+    async def _await_oldest(self, queue: _Queue) -> None:
+        oldest = queue.in_flight.popleft()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 answer = await oldest
         except TimeoutError:
-            outbox.connection.close()
-            raise NoResponseError(f"a batch for {outbox.name} was not answered in time") from None
-        self._take(outbox, answer)
+            queue.connection.close()
+            raise NoResponseError(f"a batch for {queue.name} was not answered in time") from None
+        self._take(queue, answer)
 
-    def _take(self, outbox: _Outbox, answer: ProduceResponse) -> None:
+    def _take(self, queue: _Queue, answer: ProduceResponse) -> None:
         row = only(only(answer.responses, "a topic").partition_responses, "a partition")
         if row.error_code:
-            self._view.forget([outbox.name.topic])
-        check(row.error_code, row.error_message or f"a batch for {outbox.name}")
-        outbox.base_offsets.append(row.base_offset)
+            self._view.forget([queue.name.topic])
+        check(row.error_code, row.error_message or f"a batch for {queue.name}")
+        queue.base_offsets.append(row.base_offset)
 
 
 def _taker(answer: "asyncio.Future[ProduceResponse]") -> TakeAnswer:

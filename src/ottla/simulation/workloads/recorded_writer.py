@@ -55,7 +55,7 @@ def filled(value: str, stream: Random) -> bytes:
 
 
 class NotedWriter:
-    """One producer. `settle` records the outcomes of its records."""
+    """One producer. `resolve` records the outcomes of its records."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class NotedWriter:
             self._history.end(operation, Outcome.FAILED)  # it was never queued
             raise
 
-    def settle(self) -> bool:
+    def resolve(self) -> bool:
         """Record outcomes; return whether there is a failure among them."""
         landed, self._landed = self._landed, []
         for value, error, metadata in landed:
@@ -106,7 +106,7 @@ class NotedWriter:
     async def close(self) -> None:
         """Close the producer, which tells the end of every record in time."""
         await self._producer.close()
-        self.settle()
+        self.resolve()
         assert not self._open, f"{self._client} was never told of {list(self._open)}"
 
     def _on_delivery(

@@ -175,7 +175,7 @@ class Workload:
             for _ in range(stream.randint(1, VALUES_MAX)):
                 await writer.send(stream.choice(self.partitions), stream)
             await self.rest(stream)
-            if writer.settle() and stream.random() < GIVES_UP:
+            if writer.resolve() and stream.random() < GIVES_UP:
                 return
 
     async def _read_on(self, reader: NotedReader, consumer: AsyncConsumer, stream: Random) -> None:

@@ -259,7 +259,7 @@ class FileNode:
             case 2:
                 self._keep_prefix(dice)
             case _:
-                _Mixture(self._dirty, self._durable, dice).settle()
+                _Mixture(self._dirty, self._durable, dice).mix()
 
     def _keep_prefix(self, dice: Dice) -> None:
         moment = dice.randrange(len(self._dirty))
@@ -282,12 +282,12 @@ class _Mixture:
         self._size_bytes = len(durable)
         self._in_place_end: int | None = None  # set by the first truncation that is lost
 
-    def settle(self) -> None:
+    def mix(self) -> None:
         """Compute the durable bytes after the power cut."""
         size_moment = self._dice.randrange(len(self._changes) + 1)
         for number, change in enumerate(self._changes):
             if isinstance(change, _Write):
-                self._settle_sectors(number, change)
+                self._mix_sectors(number, change)
                 if number < size_moment:
                     self._size_bytes = max(self._size_bytes, change.end)
             elif number < size_moment:
@@ -302,9 +302,9 @@ class _Mixture:
         end = self._in_place_end
         self._in_place_end = page_end if end is None else min(page_end, end)
         # The rest of the page was zeroed in the cache, and may have been written like that.
-        self._settle_sectors(number, _Write(change.size_bytes, bytes(page_end - change.size_bytes)))
+        self._mix_sectors(number, _Write(change.size_bytes, bytes(page_end - change.size_bytes)))
 
-    def _settle_sectors(self, number: int, write: _Write) -> None:
+    def _mix_sectors(self, number: int, write: _Write) -> None:
         position = write.position
         end = write.end if self._in_place_end is None else min(write.end, self._in_place_end)
         while position < end:

@@ -5,7 +5,7 @@
     on the loop    prepare(log, group): check that the log has not changed
     in a thread    decide(group): from here on a crash leaves the new segment
     on the loop    replace(log, group, …): put the new segment in their place
-    in a thread    settle(): the new names are durable; then the next group
+    in a thread    make_durable(): the new names are durable; then the next group
     on the loop    after the last group, record end_offset as the first dirty one
 
 The thread reads only closed segments, which are never written, through its own open files. If the
@@ -211,7 +211,7 @@ class Compaction:
         """
         segment_swap.decide(self._disk, self._directory, group.base_offset)
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Make the replacement of a group durable."""
         self._disk.sync_directory(self._directory)
 

@@ -424,12 +424,12 @@ class LogDir:
         `remove_deleted` removes it when no reader can use it any more.
         """
         deleted = self.begin_delete(partition, mark)
-        for write in self.settle_deletes():
+        for write in self.finish_deletes():
             write()
         return deleted
 
     def begin_delete(self, partition: TopicPartition, mark: bytes) -> str:
-        """Rename a log for deletion, and leave it to `settle_deletes` to make that durable."""
+        """Rename a log for deletion, and leave it to `finish_deletes` to make that durable."""
         deleted = self._file(deleted_name(partition, mark))
         if self.unopened.pop(partition, None) is None:
             self._retire(self.hosted.pop(partition), deleted)
@@ -437,7 +437,7 @@ class LogDir:
             self._disk.rename(self._file(str(partition)), deleted)
         return deleted
 
-    def settle_deletes(self) -> list[Write]:
+    def finish_deletes(self) -> list[Write]:
         """Return the writes that make deletions durable."""
         gone = self.first_dirty_offsets.keys() - self.hosted.keys()
         for partition in gone:  # another topic may get the name

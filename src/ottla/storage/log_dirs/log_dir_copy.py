@@ -5,11 +5,11 @@
     on the loop    … until little is left. Then the replica must not be flushed until the end:
     in a thread    catch up, and make the copy durable
     on the loop    swap(): copy the last bit, make the copy the replica and delete the old one
-    in a thread    settle(…): make that durable; then the replica may be flushed again
+    in a thread    finish(…): make that durable; then the replica may be flushed again
 
 The copy is a log of its own, in a directory with the suffix "-future". Until the swap the replica
 is unchanged. The swap is two renames in two directories; a power cut may preserve either one. So
-the next start (`settle_moves`) may find one log, or two of which the longer is right, or only a
+the next start (`finish_moves`) may find one log, or two of which the longer is right, or only a
 complete copy. None of them has lost durable records: at the swap the copy is durable as far as the
 old log was.
 """
@@ -144,7 +144,7 @@ class ReplicaMove:
     def swap(self, now_ms: int, mark: bytes) -> str:
         """Make the copy the replica; return the directory that `remove_deleted` has to remove.
 
-        Nothing is durable before `settle`. An `OSError` of the target changes nothing, and takes
+        Nothing is durable before `finish`. An `OSError` of the target changes nothing, and takes
         the target offline; an `OSError` of the source takes the source offline, which is not needed
         any more.
         """
@@ -168,15 +168,15 @@ class ReplicaMove:
             self.source.fail(error)
             return ""
 
-    def settle(self) -> list[Write]:
+    def finish(self) -> list[Write]:
         """Return the writes that make the swap durable, after the swap: the target first."""
-        writes = [*self.target.settle_deletes(), *self.target.begin_checkpoint()]
+        writes = [*self.target.finish_deletes(), *self.target.begin_checkpoint()]
         if self._clean_to is not None:
             writes.append(self.target.note_clean(self.partition, self._clean_to))
-        return [*writes, *self.source.settle_deletes()]
+        return [*writes, *self.source.finish_deletes()]
 
 
-def settle_moves(folders: Iterable[LogDir], mark: bytes) -> None:
+def finish_moves(folders: Iterable[LogDir], mark: bytes) -> None:
     """Complete moves that a crash has interrupted, once all log dirs have been opened.
 
     Of two logs of one partition the shorter is dropped. A copy without a log is the partition,
@@ -189,7 +189,7 @@ def settle_moves(folders: Iterable[LogDir], mark: bytes) -> None:
         _keep_longest(partition, [folder for folder in online if partition in folder.hosted], mark)
     for folder, partition in [(f, partition) for f in online for partition in f.futures]:
         try:
-            _settle_copy(partition, folder, known, mark)
+            _finish_copy(partition, folder, known, mark)
         except OSError as error:
             folder.fail(error)
 
@@ -206,7 +206,7 @@ def _keep_longest(partition: TopicPartition, folders: list[LogDir], mark: bytes)
             folder.fail(error)
 
 
-def _settle_copy(
+def _finish_copy(
     partition: TopicPartition, folder: LogDir, folders: list[LogDir], mark: bytes
 ) -> None:
     log = next((f.hosted[partition].log for f in folders if partition in f.hosted), None)
@@ -220,7 +220,7 @@ def _settle_copy(
     elif all(f.is_online and partition not in f.unopened for f in folders):
         folder.adopt_future(partition)
         folder.notes.append(f"{partition} has been moved here")
-        for write in folder.settle_deletes():
+        for write in folder.finish_deletes():
             write()
 
 

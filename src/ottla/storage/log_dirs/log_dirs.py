@@ -40,14 +40,14 @@ PROBE_FILE: Final = ".ottla_room"
 _PROBE: Final = bytes(PROBE_BYTES)
 
 
-class FolderInUseError(OSError):
+class LogDirInUseError(OSError):
     """Another process uses a log dir; the only argument is a sentence that names it."""
 
 
-def lock_folder(disk: Disk, path: str) -> File:
+def lock_log_dir(disk: Disk, path: str) -> File:
     """Lock a log dir, created if missing, until the file is closed or the process ends.
 
-    Raises FolderInUseError if it is locked, and OSError if its disk, or the text in its
+    Raises LogDirInUseError if it is locked, and OSError if its disk, or the text in its
     meta.properties, cannot be used.
     """
     if not disk.exists(path):
@@ -56,7 +56,7 @@ def lock_folder(disk: Disk, path: str) -> File:
     try:
         lock = disk.lock_file(posixpath.join(path, LOCK_FILE))
     except BlockingIOError:
-        raise FolderInUseError(
+        raise LogDirInUseError(
             f"{path} is in use by another broker: stop that broker or choose another log dir"
         ) from None
     try:
@@ -95,7 +95,7 @@ def has_room(disk: Disk, path: str) -> bool:
     return True
 
 
-class UnusableFolderError(OSError):
+class UnusableLogDirError(OSError):
     """A broker cannot start without a log dir; the only argument is a sentence with the reason."""
 
 
@@ -117,9 +117,9 @@ class LogDirs:
     def lock(self) -> ExitStack:
         """Lock the log dirs until the stack is closed or the process ends; call this first.
 
-        A log dir with a failed disk goes offline, if others work. Raises FolderInUseError, without
+        A log dir with a failed disk goes offline, if others work. Raises LogDirInUseError, without
         holding any lock, if another process has locked one; OSError if a disk is full; and
-        UnusableFolderError if all have failed.
+        UnusableLogDirError if all have failed.
         """
         with ExitStack() as locks:
             for folder in self.dirs:
@@ -128,7 +128,7 @@ class LogDirs:
             return locks.pop_all()
 
     def fail(self, path: str, failure: OSError) -> None:
-        """Take the log dir with this path offline; UnusableFolderError if it was the last."""
+        """Take the log dir with this path offline; UnusableLogDirError if it was the last."""
         for folder in self.dirs:
             if folder.path == path:
                 folder.fail(failure)
@@ -137,7 +137,7 @@ class LogDirs:
     def _check_any_is_online(self) -> None:
         if not self.online:
             told = "; ".join(f"{folder.path}: {folder.failure}" for folder in self.dirs)
-            raise UnusableFolderError(f"no log folder can be used: {told}")
+            raise UnusableLogDirError(f"no log folder can be used: {told}")
 
     @property
     def online(self) -> list[LogDir]:
@@ -188,9 +188,9 @@ class LogDirs:
 def _locked(folder: LogDir) -> AbstractContextManager[object]:
     """Lock one log dir; a disk that fails takes it offline."""
     try:
-        return closing(lock_folder(folder.open_files.disk, folder.path))
+        return closing(lock_log_dir(folder.open_files.disk, folder.path))
     except OSError as error:
-        if isinstance(error, FolderInUseError) or is_refusal(error):
+        if isinstance(error, LogDirInUseError) or is_refusal(error):
             raise
         folder.fail(error)
         return nullcontext()

@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.metadata_applier import ImageFollower, PartitionRoles
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     PartitionChangeRecord,
@@ -56,7 +56,7 @@ class Life:
         self.dirs = LogDirs(disk, ("/a", "/b"))
         self.partitions = Partitions()
         self.notified: list[Hashable] = []
-        self.folders = PartitionFolders(self.dirs, threads, SystemClock(), SystemRandomness())
+        self.folders = PartitionLogDirs(self.dirs, threads, SystemClock(), SystemRandomness())
         self.follower = ImageFollower(
             PartitionRoles(NODE, SystemClock(), self.notified.append),
             self.folders,

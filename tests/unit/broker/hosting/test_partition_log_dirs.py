@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.hosting.partition_log_dirs import MADE_AT_ONCE, PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import MADE_AT_ONCE, PartitionLogDirs
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
@@ -50,7 +50,7 @@ def test_each_of_many_logs_is_made_once_and_told_on_the_loop(tmp_path: Path) -> 
         told[wanted.partition] = log
 
     with ThreadPoolExecutor(1) as threads:
-        folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+        folders = PartitionLogDirs(dirs, threads, SystemClock(), SystemRandomness())
         asyncio.run(folders.make(WANTED, on_made))
     assert told.keys() == {wanted.partition for wanted in WANTED}
     assert {log.epochs.latest_epoch for log in told.values()} == {2}
@@ -75,7 +75,7 @@ def test_those_who_produce_do_not_wait_for_many_new_logs(tmp_path: Path) -> None
 
             flushing = loop.run_in_executor(threads, flush)
             await taken.wait()
-            folders = PartitionFolders(opened(tmp_path), threads, SystemClock(), SystemRandomness())
+            folders = PartitionLogDirs(opened(tmp_path), threads, SystemClock(), SystemRandomness())
             await asyncio.wait_for(folders.make(WANTED, lambda log, _: made.append(log)), 60)
             is_over.set()
             await flushing
@@ -111,7 +111,7 @@ def made(tmp_path: Path) -> None:
 async def being_opened(dirs: LogDirs, slow: SlowLogs) -> AsyncIterator[asyncio.Future[None]]:
     """Begin to open logs, and stop before the first."""
     with ThreadPoolExecutor(1) as threads:
-        folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+        folders = PartitionLogDirs(dirs, threads, SystemClock(), SystemRandomness())
         opening = asyncio.ensure_future(folders.open(lambda _: TopicConfig(), slow.is_stray))
         await asyncio.to_thread(slow.is_reached.wait)
         yield opening
@@ -180,7 +180,7 @@ class TestALogThatIsNotOpen:
 
         async def act() -> None:
             with ThreadPoolExecutor(1) as threads:
-                folders = PartitionFolders(dirs, threads, SystemClock(), SystemRandomness())
+                folders = PartitionLogDirs(dirs, threads, SystemClock(), SystemRandomness())
                 assert (WANTED[0].partition, TOPIC_ID) in folders.hosted()
                 if deleted is not None:
                     await folders.delete([(WANTED[0].partition, deleted)])

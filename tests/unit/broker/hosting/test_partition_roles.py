@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.metadata_applier import ImageFollower, PartitionRoles
-from ottla.broker.hosting.partition_log_dirs import PartitionFolders
+from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.replication.replication_service import HighWatermarks
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
@@ -68,7 +68,7 @@ class Life:
         self.dirs = LogDirs(disk, ("/a",))
         self.partitions = Partitions()
         self.high_watermarks = HighWatermarks(self.partitions, self.dirs, threads)
-        self.folders = PartitionFolders(self.dirs, threads, SystemClock(), SystemRandomness())
+        self.folders = PartitionLogDirs(self.dirs, threads, SystemClock(), SystemRandomness())
         roles = PartitionRoles(
             HERE,
             SystemClock(),

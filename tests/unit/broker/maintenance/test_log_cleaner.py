@@ -184,7 +184,7 @@ def test_the_note_of_a_deleted_topic_does_not_count_for_another_of_that_name() -
     folder = world.dirs.dirs[0]
     world.partitions.remove(ORDERS)
     folder.remove_deleted(folder.delete(ORDERS, bytes(16)))
-    for write in folder.settle_deletes():
+    for write in folder.finish_deletes():
         write()
     assert world.checkpoint() == "0\n0\n"
     fill(world.add(ORDERS), 200, keys=3)

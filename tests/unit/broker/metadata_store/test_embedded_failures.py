@@ -8,7 +8,7 @@ import pytest
 from ottla.broker.metadata_store.embedded import metadata_log
 from ottla.broker.metadata_store.embedded.metadata_log import DamagedMetadataError, MetadataLog
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
-from ottla.broker.metadata_store.meta_properties import ForeignFolderError
+from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import RemoveTopicRecord
 from ottla.model.api_error import ApiError
@@ -123,7 +123,7 @@ def test_a_listener_that_raises_stops_the_store(caplog: pytest.LogCaptureFixture
 def test_another_node_does_not_open_the_log() -> None:
     disk = SimulatedDisk()
     open_store(disk)
-    with pytest.raises(ForeignFolderError):
+    with pytest.raises(ForeignLogDirError):
         open_store(disk, broker_id=1)
 
 

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ottla.broker.metadata_store.meta_properties import ForeignFolderError, Identity, claim_folders
+from ottla.broker.metadata_store.meta_properties import ForeignLogDirError, Identity, claim_log_dirs
 from ottla.model.identifiers import uuid_to_text
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind
@@ -19,7 +19,7 @@ NEW_CLUSTER = uuid_to_text(uuid_of(1))
 
 
 def claim(disk: SimulatedDisk, *paths: str, node_id: int = 7) -> Identity:
-    return claim_folders(disk, paths, node_id, CountingRandomness())
+    return claim_log_dirs(disk, paths, node_id, CountingRandomness())
 
 
 def mark(disk: SimulatedDisk, path: str, properties: MetaProperties) -> None:
@@ -80,7 +80,7 @@ def test_folders_that_do_not_belong_together_are_left_alone(
     mark(disk, "/one", MetaProperties("cluster", 7, uuid_of(50)))
     mark(disk, "/two", second)
     written = len(disk.faults.operations)
-    with pytest.raises(ForeignFolderError, match=complaint):
+    with pytest.raises(ForeignLogDirError, match=complaint):
         claim(disk, "/one", "/two", "/three")
     assert len(disk.faults.operations) == written
 
@@ -89,13 +89,13 @@ def test_a_mark_that_cannot_be_read_is_not_replaced() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/one")
     disk.create_file("/one/meta.properties").write_at(0, b"version=9\n")
-    with pytest.raises(ForeignFolderError, match=r"cannot be read: /one/meta\.properties"):
+    with pytest.raises(ForeignLogDirError, match=r"cannot be read: /one/meta\.properties"):
         claim(disk, "/one")
 
 
 def test_new_folders_are_marked_with_a_cluster_that_is_known() -> None:
     disk = SimulatedDisk()
-    identity = claim_folders(disk, ["/one"], 7, CountingRandomness(), "known")
+    identity = claim_log_dirs(disk, ["/one"], 7, CountingRandomness(), "known")
     assert identity.cluster_id == "known"
     assert claim(disk, "/one").cluster_id == "known"
 
@@ -104,8 +104,8 @@ def test_folders_of_another_cluster_than_the_known_one_are_left_alone() -> None:
     disk = SimulatedDisk()
     mark(disk, "/one", MetaProperties("cluster", 7, uuid_of(50)))
     written = len(disk.faults.operations)
-    with pytest.raises(ForeignFolderError, match="belong to cluster cluster, not to known"):
-        claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), "known")
+    with pytest.raises(ForeignLogDirError, match="belong to cluster cluster, not to known"):
+        claim_log_dirs(disk, ["/one", "/two"], 7, CountingRandomness(), "known")
     assert len(disk.faults.operations) == written
 
 
@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_read_is_left_out_and_not_touched() -> None:
     first = claim(disk, "/one", "/two")
     disk.faults.fail_on(under="/two/meta.properties", error=errno.EACCES)
     failed: list[str] = []
-    identity = claim_folders(
+    identity = claim_log_dirs(
         disk,
         ["/one", "/two"],
         7,
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_marked_is_left_out() -> None:
     disk.make_directory("/two")
     disk.faults.fail_on(OperationKind.CREATE, under="/two")
     failed: list[str] = []
-    identity = claim_folders(
+    identity = claim_log_dirs(
         disk,
         ["/one", "/two"],
         7,
@@ -148,7 +148,7 @@ def test_without_any_folder_that_can_be_read_nothing_is_claimed() -> None:
     claim(disk, "/one", "/two")
     disk.faults.fail_on()
     with pytest.raises(OSError, match="/one"):
-        claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), on_failed=lambda *_: None)
+        claim_log_dirs(disk, ["/one", "/two"], 7, CountingRandomness(), on_failed=lambda *_: None)
 
 
 def test_a_full_disk_has_not_failed_and_keeps_the_broker_from_starting() -> None:
@@ -156,4 +156,4 @@ def test_a_full_disk_has_not_failed_and_keeps_the_broker_from_starting() -> None
     disk.make_directory("/two")
     disk.faults.fail_on(OperationKind.WRITE, under="/two", error=errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
-        claim_folders(disk, ["/one", "/two"], 7, CountingRandomness(), on_failed=lambda *_: None)
+        claim_log_dirs(disk, ["/one", "/two"], 7, CountingRandomness(), on_failed=lambda *_: None)

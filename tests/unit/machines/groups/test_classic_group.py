@@ -169,7 +169,7 @@ def test_a_group_that_was_loaded_is_the_group_that_settled() -> None:
     group.begin_generation()
     record = group.propose({"a": b"1", "stranger": b"2"}, 1_000)
     assert isinstance(record.value, GroupMetadataValue)
-    group.settle(record.value)
+    group.apply_record(record.value)
 
     loaded = ClassicGroup.loaded("readers", record.value)
 
@@ -190,7 +190,7 @@ def test_only_a_record_of_this_or_the_next_generation_and_all_members_is_settled
     group.begin_generation()
     members = [MemberMetadata(member_id=one, assignment=b"1") for one in member_ids]
     with pytest.raises(AssertionError):
-        group.settle(GroupMetadataValue(generation=generation, members=members))
+        group.apply_record(GroupMetadataValue(generation=generation, members=members))
     assert (group.state, group.generation) == (GroupState.COMPLETING_REBALANCE, 1)
 
 

@@ -9,7 +9,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log.log import PartitionLog
-from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, settle_moves
+from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, finish_moves
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import NOW_MS, PARTITION, batch, contents, fill, tiny
 
@@ -30,7 +30,7 @@ class Folders:
     def open(self) -> None:
         self.dirs = LogDirs(self.disk, ("/a", "/b"))
         self.dirs.open(lambda _: tiny(), NOW_MS)
-        settle_moves(self.dirs.dirs, OTHER_MARK)
+        finish_moves(self.dirs.dirs, OTHER_MARK)
         self.source, self.target = self.dirs.dirs
 
     def begin(self) -> None:
@@ -52,7 +52,7 @@ class Folders:
             write()
         assert self.move.can_swap()
         self.move.swap(NOW_MS, MARK)
-        for write in self.move.settle():
+        for write in self.move.finish():
             write()
         moved = self.dirs.log_of(PARTITION)
         assert moved is not None
@@ -194,7 +194,7 @@ def test_of_two_copies_one_is_dropped_at_the_next_start() -> None:
     folders.disk.kill()
     third = LogDirs(folders.disk, ("/a", "/b", "/c"))
     third.open(lambda _: tiny(), NOW_MS)
-    settle_moves(third.dirs, MARK)
+    finish_moves(third.dirs, MARK)
     assert [PARTITION in folder.futures for folder in third.dirs].count(True) == 1
     assert third.dir_of(PARTITION) is third.dirs[0]
 

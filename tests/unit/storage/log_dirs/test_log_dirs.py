@@ -20,7 +20,7 @@ from ottla.storage.files.checkpoints import (
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.log_dirs.bulk_creation import NewLog, make_logs, place_logs
 from ottla.storage.log_dirs.log_dir import OPENING_FILE, UNOPENED_FILE
-from ottla.storage.log_dirs.log_dirs import FolderInUseError, LogDirs
+from ottla.storage.log_dirs.log_dirs import LogDirInUseError, LogDirs
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record
 from tests.log_building import batch, batches_of, stamped
@@ -405,7 +405,7 @@ def test_a_log_whose_opening_was_given_up_keeps_its_gaps() -> None:
 def test_folders_are_made_and_locked_until_they_are_given_back() -> None:
     disk = SimulatedDisk()
     with LogDirs(disk, ["/a", "/b"]).lock():
-        with pytest.raises(FolderInUseError, match="/b is in use"):
+        with pytest.raises(LogDirInUseError, match="/b is in use"):
             LogDirs(disk, ["/c", "/b"]).lock()
         LogDirs(disk, ["/c"]).lock().close()  # the failed attempt has kept no lock
     LogDirs(disk, ["/a", "/b"]).lock().close()
@@ -429,7 +429,7 @@ def test_a_folder_whose_disk_fails_is_offline_and_the_others_are_taken(file: str
     dirs = LogDirs(disk, ["/a", "/b"])
     with dirs.lock():
         assert dirs.online_paths == ("/b",)
-        with pytest.raises(FolderInUseError, match="/b is in use"):
+        with pytest.raises(LogDirInUseError, match="/b is in use"):
             LogDirs(disk, ["/b"]).lock()
 
 

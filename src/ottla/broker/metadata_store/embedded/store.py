@@ -34,7 +34,7 @@ from ottla.broker.metadata_store.image_publisher import (
 from ottla.broker.metadata_store.meta_properties import (
     Identity,
     OnFailed,
-    claim_folders,
+    claim_log_dirs,
     fail_all,
 )
 from ottla.environment.clock import Clock
@@ -162,13 +162,13 @@ class EmbeddedMetadataStore:
     ) -> Self:
         """Open the log in the first of the broker's log dirs, or create a cluster there.
 
-        On return, everything in the log is durable, and in `image`. Raises ForeignFolderError,
+        On return, everything in the log is durable, and in `image`. Raises ForeignLogDirError,
         DamagedMetadataError, OSError or ApiError if the broker must not start. `threads` run
         blocking work; the default is the event loop's executor. `on_failed` is called with every
         unusable log dir, and may raise.
         """
         node_id = settings.broker_id
-        identity = claim_folders(disk, log_dirs, node_id, randomness, on_failed=on_failed)
+        identity = claim_log_dirs(disk, log_dirs, node_id, randomness, on_failed=on_failed)
         now_ms = clock.now_ms()
         log = MetadataLog(disk, log_dirs[0], now_ms)
         for note in log.notes:

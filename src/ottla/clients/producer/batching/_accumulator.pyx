@@ -282,7 +282,7 @@ cdef class OpenBatches:
     cdef readonly Topic sticky_of
     cdef readonly Batch open
     cdef readonly object closed
-    cdef public object outbox
+    cdef public object queue
     cdef public object express
 
     def __init__(self, str topic, int32_t partition, Topic sticky_of):

@@ -45,16 +45,16 @@ class ReadyBatch:
         "is_part",
         "last_failure",
         "number",
-        "outbox",
         "payload",
         "producer",
+        "queue",
         "record_count",
     )
 
     def __init__(
-        self, outbox: "PartitionQueue", batch: Batch, number: int, payload: bytearray
+        self, queue: "PartitionQueue", batch: Batch, number: int, payload: bytearray
     ) -> None:
-        self.outbox = outbox
+        self.queue = queue
         self.batch = batch
         self.number = number
         """The position in the partition's send order."""
@@ -114,26 +114,26 @@ class PartitionQueue:
         self.leader_epoch = -1
         """The leader epoch at the last request."""
 
-    def begin_flight(self, shipment: ReadyBatch) -> None:
+    def begin_flight(self, ready_batch: ReadyBatch) -> None:
         """Add a batch to the batches in flight, for its next attempt."""
-        shipment.attempts += 1
-        self.flying.append(shipment)
+        ready_batch.attempts += 1
+        self.flying.append(ready_batch)
         # Brokers refuse the batch after a gap. A batch between two others in flight was completed
         # by another leader, or has failed and ends the transaction.
         assert all(map(_follows, self.flying[1:], self.flying)), self.name
 
-    def queue_again(self, shipments: Sequence[ReadyBatch]) -> None:
+    def queue_again(self, ready_batches: Sequence[ReadyBatch]) -> None:
         """Put consecutive batches back into the queue, in their order."""
         at = 0
-        while at < len(self.waiting) and self.waiting[at].number < shipments[0].number:
+        while at < len(self.waiting) and self.waiting[at].number < ready_batches[0].number:
             at += 1
-        for shipment in reversed(shipments):
-            self.waiting.insert(at, shipment)
+        for ready_batch in reversed(ready_batches):
+            self.waiting.insert(at, ready_batch)
 
-    def assign(self, shipment: ReadyBatch) -> None:
+    def assign(self, ready_batch: ReadyBatch) -> None:
         """Assign the next sequence numbers to a batch."""
-        shipment.stamp(self.producer, self.next_sequence)
-        self.next_sequence = (self.next_sequence + shipment.record_count) % SEQUENCE_MODULUS
+        ready_batch.stamp(self.producer, self.next_sequence)
+        self.next_sequence = (self.next_sequence + ready_batch.record_count) % SEQUENCE_MODULUS
 
     @property
     def is_first_awaited(self) -> bool:
@@ -144,14 +144,14 @@ class PartitionQueue:
         """
         return self.producer != NO_PRODUCER and self.acknowledged == 0
 
-    def acknowledge(self, shipment: ReadyBatch) -> None:
+    def acknowledge(self, ready_batch: ReadyBatch) -> None:
         """Record that a broker has accepted a batch, at this or an earlier attempt."""
-        if shipment.producer == self.producer != NO_PRODUCER:
-            self.acknowledged = max(self.acknowledged, shipment.number)
+        if ready_batch.producer == self.producer != NO_PRODUCER:
+            self.acknowledged = max(self.acknowledged, ready_batch.number)
 
-    def is_surely_written(self, shipment: ReadyBatch) -> bool:
+    def is_surely_written(self, ready_batch: ReadyBatch) -> bool:
         """Whether a batch must be in the log: a later batch was accepted, and there are no gaps."""
-        return shipment.producer == self.producer and shipment.number < self.acknowledged
+        return ready_batch.producer == self.producer and ready_batch.number < self.acknowledged
 
     def begin_sequences(self, producer: Producer) -> None:
         """Renumber all remaining batches from 0, with this id and epoch."""
@@ -160,8 +160,8 @@ class PartitionQueue:
         self.next_sequence = 0
         self.acknowledged = 0
         self.must_renumber = False
-        for shipment in self.waiting:
-            self.assign(shipment)
+        for ready_batch in self.waiting:
+            self.assign(ready_batch)
 
     def next_bytes(self, lane: OpenBatches) -> int:
         """Return the size of the next batch, before compression."""
@@ -172,16 +172,16 @@ class PartitionQueue:
 
     def oldest(self, lane: OpenBatches) -> Batch | None:
         """Return the oldest batch without a result."""
-        for shipment in self.flying:
-            if not shipment.batch.is_done:
-                return shipment.batch
+        for ready_batch in self.flying:
+            if not ready_batch.batch.is_done:
+                return ready_batch.batch
         if self.waiting:
             return self.waiting[0].batch
         return lane.closed[0] if lane.closed else lane.open
 
-    def is_first(self, shipment: ReadyBatch) -> bool:
+    def is_first(self, ready_batch: ReadyBatch) -> bool:
         """Whether all earlier batches have a result."""
-        before = [one for one in (*self.flying, *self.waiting) if one.number < shipment.number]
+        before = [one for one in (*self.flying, *self.waiting) if one.number < ready_batch.number]
         return not before
 
 

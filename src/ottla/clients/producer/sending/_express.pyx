@@ -107,7 +107,7 @@ cdef class Express:
     cdef object _lock
     cdef object _accumulator
     cdef object _lane
-    cdef object _outbox
+    cdef object _queue
     cdef object _make_flight
     cdef dict _flights
     cdef bytes _head
@@ -132,7 +132,7 @@ cdef class Express:
         self._lock = sender.lock
         self._accumulator = accumulator
         self._lane = lane
-        self._outbox = lane.outbox
+        self._queue = lane.queue
         self._make_flight = route.make_flight
         self._flights = sender.flights.to(route.broker_id)
         self._head = route.head
@@ -148,7 +148,7 @@ cdef class Express:
 
         A large batch is left to the sender, because the socket might block.
         """
-        if not self._is_time() or not self._sender.settling.identity.sends_at_once():
+        if not self._is_time() or not self._sender.completion.identity.sends_at_once():
             return False
         flight, correlation_id, pending = self._make_flight(batch)
         if not self._lock.acquire(False):
@@ -171,22 +171,22 @@ cdef class Express:
         self._flight, self._correlation_id, self._pending = flight, correlation_id, pending
         self._flights[flight] = None
         put_uint32(self._answer, ANSWER_CORRELATION_ID_AT, correlation_id)
-        self._number(flight.shipments[0], batch)
+        self._number(flight.ready_batches[0], batch)
         self.departures += 1
-        self._send(flight.shipments[0].payload)
+        self._send(flight.ready_batches[0].payload)
         return True
 
     cdef bint _is_time(self) except -1:
-        outbox = self._outbox
+        queue = self._queue
         stream = self._stream
         cdef double now = monotonic()
         return (
             self._lane.express is self
             and not self._sender.is_busy
             and not self._flights
-            and not outbox.flying
-            and not outbox.waiting
-            and not outbox.must_renumber
+            and not queue.flying
+            and not queue.waiting
+            and not queue.must_renumber
             and now < self._until
             and not stream.is_closed
             and not stream.unsent
@@ -194,36 +194,36 @@ cdef class Express:
             and getpid() == self._process_id  # not a forked child: the parent owns the connection
         )
 
-    cdef _number(self, shipment, batch):
+    cdef _number(self, ready_batch, batch):
         """Number and seal a batch, as `BatchSealer.take` does."""
-        outbox = self._outbox
-        identity = self._sender.settling.identity
+        queue = self._queue
+        identity = self._sender.completion.identity
         records = batch.records
         producer = (identity.producer_id, identity.producer_epoch)
-        if outbox.producer != producer:
-            outbox.producer = producer
-            outbox.next_sequence = outbox.acknowledged = 0
-        shipment.record_count = batch.record_count
-        shipment.charged_bytes = batch.charged_bytes
-        shipment.payload = records.take()
-        shipment.producer = outbox.producer
-        outbox.number += 1
-        shipment.number = outbox.number
-        if outbox.producer[0] >= 0:
-            shipment.base_sequence = outbox.next_sequence
-            outbox.next_sequence = (outbox.next_sequence + shipment.record_count) & SEQUENCE_MASK
+        if queue.producer != producer:
+            queue.producer = producer
+            queue.next_sequence = queue.acknowledged = 0
+        ready_batch.record_count = batch.record_count
+        ready_batch.charged_bytes = batch.charged_bytes
+        ready_batch.payload = records.take()
+        ready_batch.producer = queue.producer
+        queue.number += 1
+        ready_batch.number = queue.number
+        if queue.producer[0] >= 0:
+            ready_batch.base_sequence = queue.next_sequence
+            queue.next_sequence = (queue.next_sequence + ready_batch.record_count) & SEQUENCE_MASK
         HEADER.pack_into(
-            shipment.payload, 0, 0, len(shipment.payload) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0,
+            ready_batch.payload, 0, 0, len(ready_batch.payload) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0,
             self._attributes, records.next_offset_delta - 1, records.base_timestamp_ms,
-            records.max_timestamp_ms, outbox.producer[0], outbox.producer[1],
-            shipment.base_sequence, shipment.record_count,
+            records.max_timestamp_ms, queue.producer[0], queue.producer[1],
+            ready_batch.base_sequence, ready_batch.record_count,
         )
-        cdef bytearray payload = shipment.payload
+        cdef bytearray payload = ready_batch.payload
         cdef uint32_t crc = sum_of(
             PyByteArray_AS_STRING(payload) + CHECKED_FROM, len(payload) - CHECKED_FROM
         )
         put_uint32(payload, CRC_AT, crc)
-        outbox.flying.append(shipment)
+        queue.flying.append(ready_batch)
 
     cdef _send(self, bytearray records):
         """Send the frame; if not all of it can be sent, end the connection.
@@ -294,7 +294,7 @@ cdef class Express:
             self._flight is not None
             and getpid() == self._process_id
             and self._flight in self._flights
-            and self._flight.shipments[0].batch is batch
+            and self._flight.ready_batches[0].batch is batch
         )
 
     cdef bint _is_only_ours(self, batch) except -1:
@@ -307,8 +307,8 @@ cdef class Express:
             or batch.is_listened_to
             or self._lane.open is not None
             or self._lane.closed
-            or self._outbox.waiting
-            or len(self._outbox.flying) > 1
+            or self._queue.waiting
+            or len(self._queue.flying) > 1
             or len(accumulator.active) > 1
         )
 
@@ -342,17 +342,17 @@ cdef class Express:
         if not self._received(received):
             return False
         numbers = received + (len(self._answer) - ANSWER_TAIL_BYTES - ANSWER_NUMBERS_BYTES)
-        shipment = self._flight.shipments[0]
-        outbox = self._outbox
+        ready_batch = self._flight.ready_batches[0]
+        queue = self._queue
         self.connection.pending.pop(self._correlation_id, None)
         self._flights.pop(self._flight, None)
         self._flight = None
-        outbox.flying.remove(shipment)
-        outbox.acknowledged = shipment.number
-        outbox.backoff_ms = 0
+        queue.flying.remove(ready_batch)
+        queue.acknowledged = ready_batch.number
+        queue.backoff_ms = 0
         self._sender.request_count += 1
-        self._sender.settling.counts.records += shipment.record_count
-        self._accumulator.release(shipment.charged_bytes)
+        self._sender.completion.counts.records += ready_batch.record_count
+        self._accumulator.release(ready_batch.charged_bytes)
         self._accumulator.retire(self._lane)
         batch.complete(get_int64(numbers), get_int64(numbers + 8))
         return True

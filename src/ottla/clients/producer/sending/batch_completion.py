@@ -89,34 +89,34 @@ class BatchCompletion:
         self._accumulator = accumulator
         self._leaders = leaders
 
-    def settle(self, shipments: Sequence[ReadyBatch], outcomes: Outcomes) -> None:
+    def complete(self, ready_batches: Sequence[ReadyBatch], outcomes: Outcomes) -> None:
         """Handle a response, which should contain a result for each batch of the request."""
-        for shipment in shipments:
-            outbox = shipment.outbox
-            outbox.flying.remove(shipment)
-            row = outcomes.get(outbox.name)
+        for ready_batch in ready_batches:
+            queue = ready_batch.queue
+            queue.flying.remove(ready_batch)
+            row = outcomes.get(queue.name)
             if row is None:
                 missing = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker did not say")
-                self._again(shipment, missing)
+                self._again(ready_batch, missing)
             else:
-                self._settle_one(outbox, shipment, row)
+                self._complete_one(queue, ready_batch, row)
 
-    def settle_failed(self, shipments: Sequence[ReadyBatch], error: Exception) -> None:
+    def fail(self, ready_batches: Sequence[ReadyBatch], error: Exception) -> None:
         """Handle a request without a response: retry retriable failures, fail the others."""
         is_retriable = isinstance(error, OSError) or (
             isinstance(error, ApiError) and error.code in RETRIABLE | _UNKNOWN_LEADER
         )
-        self._view.forget({shipment.batch.topic for shipment in shipments})
-        for shipment in shipments:
-            shipment.outbox.flying.remove(shipment)
+        self._view.forget({ready_batch.batch.topic for ready_batch in ready_batches})
+        for ready_batch in ready_batches:
+            ready_batch.queue.flying.remove(ready_batch)
             if is_retriable:
-                self._again(shipment, error)
+                self._again(ready_batch, error)
             else:
-                self._refuse(shipment, error)
+                self._refuse(ready_batch, error)
 
     def give_up(
         self,
-        shipment: ReadyBatch,
+        ready_batch: ReadyBatch,
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
@@ -125,14 +125,14 @@ class BatchCompletion:
         Does nothing for a batch that is done: a batch that expired in flight fails again when its
         request ends, and must not affect a later transaction.
         """
-        if shipment.batch.is_done:
+        if ready_batch.batch.is_done:
             return
-        outbox = shipment.outbox
-        if shipment.base_sequence != NO_SEQUENCE and isinstance(self.identity, PlainIdentity):
-            outbox.must_renumber = True
-        self.counts.record_errors += shipment.record_count
-        shipment.batch.fail(error, error_by_index)
-        self.identity.batch_failed(outbox.name, error)
+        queue = ready_batch.queue
+        if ready_batch.base_sequence != NO_SEQUENCE and isinstance(self.identity, PlainIdentity):
+            queue.must_renumber = True
+        self.counts.record_errors += ready_batch.record_count
+        ready_batch.batch.fail(error, error_by_index)
+        self.identity.batch_failed(queue.name, error)
 
     def drop(self, batch: Batch, error: Exception) -> None:
         """Fail a batch that was never sent."""
@@ -142,11 +142,11 @@ class BatchCompletion:
         self.release(charged_bytes)
         self.identity.batch_failed(TopicPartition(batch.topic, batch.partition), error)
 
-    def drop_all(self, shipments: Collection[ReadyBatch], error: Exception) -> None:
+    def drop_all(self, ready_batches: Collection[ReadyBatch], error: Exception) -> None:
         """Fail batches that are not in flight."""
-        for shipment in list(shipments):
-            self.give_up(shipment, error)
-            self.release(shipment.charged_bytes)
+        for ready_batch in list(ready_batches):
+            self.give_up(ready_batch, error)
+            self.release(ready_batch.charged_bytes)
 
     def release(self, size_bytes: int) -> None:
         """Release memory, and wake callers blocked on buffer.memory."""
@@ -155,50 +155,52 @@ class BatchCompletion:
 
     # -- one batch ------------------------------------------------------------------------------
 
-    def _settle_one(
-        self, outbox: PartitionQueue, shipment: ReadyBatch, row: PartitionProduceResponse
+    def _complete_one(
+        self, queue: PartitionQueue, ready_batch: ReadyBatch, row: PartitionProduceResponse
     ) -> None:
         code = error_code(row.error_code)
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._complete(outbox, shipment, row)
+            self._complete(queue, ready_batch, row)
             return
-        if code is _OUT_OF_ORDER and outbox.is_surely_written(shipment):
-            self._complete_forgotten(shipment)
+        if code is _OUT_OF_ORDER and queue.is_surely_written(ready_batch):
+            self._complete_forgotten(ready_batch)
             return
         # A refused retry says nothing about the first attempt, unless the broker checked the
         # sequence.
-        shipment.is_in_doubt = code in _MAYBE_WRITTEN or (shipment.is_in_doubt and code not in _GAP)
+        ready_batch.is_in_doubt = code in _MAYBE_WRITTEN or (
+            ready_batch.is_in_doubt and code not in _GAP
+        )
         meaning = row.error_message or (_LARGE_RECORD if code in _TOO_LARGE else _REFUSED)
-        error = ApiError(code, f"partition {outbox.name}: {meaning}")
-        if code in _TOO_LARGE and shipment.record_count > 1 and not shipment.batch.is_done:
-            self._split(outbox, shipment)
-        elif self._plan_retry(outbox, shipment, code):
-            self._again(shipment, error)
+        error = ApiError(code, f"partition {queue.name}: {meaning}")
+        if code in _TOO_LARGE and ready_batch.record_count > 1 and not ready_batch.batch.is_done:
+            self._split(queue, ready_batch)
+        elif self._plan_retry(queue, ready_batch, code):
+            self._again(ready_batch, error)
         else:
-            errors = _errors_by_index(outbox.name, code, row)
-            self._refuse(shipment, _for_the_others(error) if errors else error, errors)
+            errors = _errors_by_index(queue.name, code, row)
+            self._refuse(ready_batch, _for_the_others(error) if errors else error, errors)
 
     def _complete(
-        self, outbox: PartitionQueue, shipment: ReadyBatch, row: PartitionProduceResponse
+        self, queue: PartitionQueue, ready_batch: ReadyBatch, row: PartitionProduceResponse
     ) -> None:
-        outbox.backoff_ms = 0
-        self.counts.records += shipment.record_count
+        queue.backoff_ms = 0
+        self.counts.records += ready_batch.record_count
         is_known = row.error_code == ErrorCode.NONE
-        self.release(shipment.charged_bytes)
-        shipment.batch.complete(row.base_offset if is_known else -1, row.log_append_time_ms)
-        outbox.acknowledge(shipment)
-        for one in [one for one in outbox.waiting if _is_out_of_order(one)]:
-            if outbox.is_surely_written(one):
-                outbox.waiting.remove(one)
+        self.release(ready_batch.charged_bytes)
+        ready_batch.batch.complete(row.base_offset if is_known else -1, row.log_append_time_ms)
+        queue.acknowledge(ready_batch)
+        for one in [one for one in queue.waiting if _is_out_of_order(one)]:
+            if queue.is_surely_written(one):
+                queue.waiting.remove(one)
                 self._complete_forgotten(one)
 
-    def _complete_forgotten(self, shipment: ReadyBatch) -> None:
+    def _complete_forgotten(self, ready_batch: ReadyBatch) -> None:
         """Complete a batch as written; a restarted broker does not recognize its duplicate."""
-        self.counts.records += shipment.record_count
-        self.release(shipment.charged_bytes)
-        shipment.batch.complete(-1, -1)
+        self.counts.records += ready_batch.record_count
+        self.release(ready_batch.charged_bytes)
+        ready_batch.batch.complete(-1, -1)
 
-    def _plan_retry(self, outbox: PartitionQueue, shipment: ReadyBatch, code: ErrorCode) -> bool:
+    def _plan_retry(self, queue: PartitionQueue, ready_batch: ReadyBatch, code: ErrorCode) -> bool:
         """Return whether a refused batch may be sent again, and note if it needs a new epoch.
 
         An out-of-order batch may be sent again while an earlier batch is still to come. Otherwise
@@ -207,53 +209,53 @@ class BatchCompletion:
         """
         if code not in _GAP:
             return code in RETRIABLE or code in _UNKNOWN_LEADER
-        is_gap = code is ErrorCode.UNKNOWN_PRODUCER_ID or outbox.is_first(shipment)
+        is_gap = code is ErrorCode.UNKNOWN_PRODUCER_ID or queue.is_first(ready_batch)
         if is_gap and not isinstance(self.identity, PlainIdentity):
             return False
-        if is_gap and shipment.producer == outbox.producer:
-            outbox.must_renumber = True
+        if is_gap and ready_batch.producer == queue.producer:
+            queue.must_renumber = True
         return True
 
-    def _again(self, shipment: ReadyBatch, error: Exception) -> None:
-        outbox = shipment.outbox
-        shipment.last_failure = self.last_failure = error
-        if shipment.batch.is_done:  # it expired in flight
-            self._refuse(shipment, error)
+    def _again(self, ready_batch: ReadyBatch, error: Exception) -> None:
+        queue = ready_batch.queue
+        ready_batch.last_failure = self.last_failure = error
+        if ready_batch.batch.is_done:  # it expired in flight
+            self._refuse(ready_batch, error)
             return
-        if shipment.attempts > self._settings.retries:
-            self._refuse(shipment, error)
+        if ready_batch.attempts > self._settings.retries:
+            self._refuse(ready_batch, error)
             return
-        self.counts.record_retries += shipment.record_count
-        outbox.queue_again([shipment])
-        self._back_off(outbox, error)
+        self.counts.record_retries += ready_batch.record_count
+        queue.queue_again([ready_batch])
+        self._back_off(queue, error)
 
-    def _back_off(self, outbox: PartitionQueue, error: Exception) -> None:
+    def _back_off(self, queue: PartitionQueue, error: Exception) -> None:
         """Wait before the next attempt, unless the response names the new leader."""
         if isinstance(error, ApiError) and error.code in _UNKNOWN_LEADER:
-            if self._leaders.epoch_of(outbox.name) > outbox.leader_epoch:
+            if self._leaders.epoch_of(queue.name) > queue.leader_epoch:
                 return
-            self._view.forget([outbox.name.topic])
+            self._view.forget([queue.name.topic])
         settings = self._view.settings
-        doubled = max(2 * outbox.backoff_ms, settings.retry_backoff_ms)
-        outbox.backoff_ms = min(doubled, settings.retry_backoff_max_ms)
-        outbox.retry_at_ms = self._clock.monotonic_ms() + outbox.backoff_ms
+        doubled = max(2 * queue.backoff_ms, settings.retry_backoff_ms)
+        queue.backoff_ms = min(doubled, settings.retry_backoff_max_ms)
+        queue.retry_at_ms = self._clock.monotonic_ms() + queue.backoff_ms
 
     def _refuse(
         self,
-        shipment: ReadyBatch,
+        ready_batch: ReadyBatch,
         error: Exception,
         error_by_index: dict[int, BaseException] | None = None,
     ) -> None:
-        self.release(shipment.charged_bytes)
-        self.give_up(shipment, error, error_by_index)
+        self.release(ready_batch.charged_bytes)
+        self.give_up(ready_batch, error, error_by_index)
 
-    def _split(self, outbox: PartitionQueue, shipment: ReadyBatch) -> None:
+    def _split(self, queue: PartitionQueue, ready_batch: ReadyBatch) -> None:
         """Split a batch that is too large for the broker in two, with the same sequence numbers."""
         self.counts.batch_splits += 1
-        records = split_records(shipment.payload)
-        parts = shipment.batch.split([part.record_count for part in records], records)
-        sequence = shipment.base_sequence
-        charge = shipment.charged_bytes
+        records = split_records(ready_batch.payload)
+        parts = ready_batch.batch.split([part.record_count for part in records], records)
+        sequence = ready_batch.base_sequence
+        charge = ready_batch.charged_bytes
         again = []
         for part in parts:
             payload = seal(
@@ -262,19 +264,19 @@ class BatchCompletion:
                 self._settings.compression_level,
                 is_transactional=self.identity.is_transactional,
             )
-            piece = ReadyBatch(outbox, part, shipment.number, payload)
+            piece = ReadyBatch(queue, part, ready_batch.number, payload)
             piece.charged_bytes = charge // 2 if part is parts[0] else charge - charge // 2
-            piece.attempts = shipment.attempts
+            piece.attempts = ready_batch.attempts
             piece.is_part = True
-            piece.stamp(shipment.producer, sequence)
+            piece.stamp(ready_batch.producer, sequence)
             if sequence != NO_SEQUENCE:
                 sequence = (sequence + part.record_count) % SEQUENCE_MODULUS
             again.append(piece)
-        outbox.queue_again(again)
+        queue.queue_again(again)
 
 
-def _is_out_of_order(shipment: ReadyBatch) -> bool:
-    error = shipment.last_failure
+def _is_out_of_order(ready_batch: ReadyBatch) -> bool:
+    error = ready_batch.last_failure
     return isinstance(error, ApiError) and error.code is _OUT_OF_ORDER
 
 

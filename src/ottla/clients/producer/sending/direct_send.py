@@ -95,17 +95,17 @@ class ExpressDesk:
 
     def offer(self, flight: InFlightRequest) -> None:
         """Give an express to the partition of this request, if it held a single batch."""
-        lane: OpenBatches = flight.shipments[0].outbox.lane
+        lane: OpenBatches = flight.ready_batches[0].queue.lane
         identity = self._sender.identity
         if (
             not self._is_open
             or lane.express is not None
-            or len(flight.shipments) > 1
+            or len(flight.ready_batches) > 1
             or identity.produce_version_max is not None
             or not _may_be_shared(flight.connection)
         ):
             return
-        request, version_max = self._calls.request(identity, flight.shipments)
+        request, version_max = self._calls.request(identity, flight.ready_batches)
         version = flight.connection.version_for(ProduceRequest, version_max)
         if version >= FLEXIBLE_VERSION:
             self._until_ms = min(self._until_ms, self._clock.monotonic_ms() + self._offer_ms)
@@ -139,11 +139,11 @@ class ExpressDesk:
         self, like: InFlightRequest, request: ProduceRequest, version: int, batch: Batch
     ) -> tuple[InFlightRequest, int, Pending]:
         """Make a request like the given one; `Express` fills in the rest when it sends."""
-        shipment = ReadyBatch(like.shipments[0].outbox, batch, 0, bytearray())
-        shipment.attempts = 1
-        shipment.is_in_doubt = True
+        ready_batch = ReadyBatch(like.ready_batches[0].queue, batch, 0, bytearray())
+        ready_batch.attempts = 1
+        ready_batch.is_in_doubt = True
         flight = self._sender.flights.make(
-            like.broker_id, [shipment], like.connection, self._clock.monotonic_ms()
+            like.broker_id, [ready_batch], like.connection, self._clock.monotonic_ms()
         )
         take = self._calls.taking(request, partial(self._sender.land, flight))
         return flight, *like.connection.expect(ProduceRequest, version, take)

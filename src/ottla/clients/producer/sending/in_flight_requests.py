@@ -11,13 +11,17 @@ from ottla.rpc.connection import Connection
 class InFlightRequest:
     """A request in flight, and the deadline of its response."""
 
-    __slots__ = ("broker_id", "connection", "failure", "late_at_ms", "shipments")
+    __slots__ = ("broker_id", "connection", "failure", "late_at_ms", "ready_batches")
 
     def __init__(
-        self, broker_id: int, shipments: list[ReadyBatch], connection: Connection, late_at_ms: int
+        self,
+        broker_id: int,
+        ready_batches: list[ReadyBatch],
+        connection: Connection,
+        late_at_ms: int,
     ) -> None:
         self.broker_id = broker_id
-        self.shipments = shipments
+        self.ready_batches = ready_batches
         self.connection = connection
         self.late_at_ms = late_at_ms
         self.failure: Exception | None = None
@@ -38,10 +42,10 @@ class InFlightRequests:
         return self._by_broker[broker_id]
 
     def make(
-        self, broker_id: int, shipments: list[ReadyBatch], connection: Connection, now_ms: int
+        self, broker_id: int, ready_batches: list[ReadyBatch], connection: Connection, now_ms: int
     ) -> InFlightRequest:
         """Return a request with a deadline, not registered yet."""
-        return InFlightRequest(broker_id, shipments, connection, now_ms + self._timeout_ms)
+        return InFlightRequest(broker_id, ready_batches, connection, now_ms + self._timeout_ms)
 
     def begin(self, flight: InFlightRequest) -> None:
         """Register a request."""

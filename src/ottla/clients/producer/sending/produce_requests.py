@@ -42,14 +42,14 @@ class ProduceCalls:
         self,
         connection: Connection,
         identity: Identity,
-        shipments: Sequence[ReadyBatch],
+        ready_batches: Sequence[ReadyBatch],
         take: TakeOutcomes,
     ) -> bool:
         """Send at once; `take` is called with the result of each partition's batch.
 
         False if the caller must wait before sending. There is no time limit.
         """
-        request, version_max = self.request(identity, shipments)
+        request, version_max = self.request(identity, ready_batches)
         return connection.ask_now(request, self.taking(request, take), version_max=version_max)
 
     def taking(self, request: ProduceRequest, take: TakeOutcomes) -> TakeAnswer:
@@ -64,19 +64,19 @@ class ProduceCalls:
         return told
 
     async def ask(
-        self, connection: Connection, identity: Identity, shipments: Sequence[ReadyBatch]
+        self, connection: Connection, identity: Identity, ready_batches: Sequence[ReadyBatch]
     ) -> Outcomes:
         """Return the result of each partition's batch.
 
         Without a response the connection is closed, because a late response would be misleading.
         """
-        request, version_max = self.request(identity, shipments)
+        request, version_max = self.request(identity, ready_batches)
         timeout_ms = self._view.settings.request_timeout_ms
         if self.acks == NO_ANSWER:
-            self._note_told(connection, {shipment.batch.topic for shipment in shipments})
+            self._note_told(connection, {ready_batch.batch.topic for ready_batch in ready_batches})
             await connection.tell(request, timeout_ms=timeout_ms, version_max=version_max)
             taken = PartitionProduceResponse(base_offset=-1)
-            return {shipment.outbox.name: taken for shipment in shipments}
+            return {ready_batch.queue.name: taken for ready_batch in ready_batches}
         try:
             answer = await connection.ask(
                 request, ProduceResponse, timeout_ms=timeout_ms, version_max=version_max
@@ -87,13 +87,13 @@ class ProduceCalls:
         return self._outcomes(request, answer)
 
     def request(
-        self, identity: Identity, shipments: Sequence[ReadyBatch]
+        self, identity: Identity, ready_batches: Sequence[ReadyBatch]
     ) -> tuple[ProduceRequest, int]:
         """Return the request for these batches, and its highest usable version."""
         version_max = identity.produce_version_max or EVERY_VERSION
         topics: dict[str, TopicProduceData] = {}
-        for shipment in shipments:
-            batch = shipment.batch
+        for ready_batch in ready_batches:
+            batch = ready_batch.batch
             topic = topics.get(batch.topic)
             if topic is None:
                 known = self._view.known_topic(batch.topic)
@@ -103,7 +103,7 @@ class ProduceCalls:
                 topic = TopicProduceData(name=batch.topic, topic_id=topic_id, partition_data=[])
                 topics[batch.topic] = topic
             topic.partition_data.append(
-                PartitionProduceData(index=batch.partition, records=shipment.payload)
+                PartitionProduceData(index=batch.partition, records=ready_batch.payload)
             )
         request = ProduceRequest(
             transactional_id=identity.transactional_id,

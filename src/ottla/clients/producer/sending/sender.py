@@ -52,7 +52,9 @@ class Sender:
         epoll: int = NO_EPOLL,
     ) -> None:
         self.leaders = Leaders(view, accumulator, settings, self.look)
-        self.settling = BatchCompletion(view, clock, settings, accumulator, self.leaders, identity)
+        self.completion = BatchCompletion(
+            view, clock, settings, accumulator, self.leaders, identity
+        )
         self.is_short_of_memory = False
         """Whether a caller is blocked on buffer.memory, so that no batch lingers."""
         self.lock = RLock()
@@ -66,7 +68,7 @@ class Sender:
         self._settings = settings
         self._accumulator = accumulator
         self._calls = ProduceCalls(view, settings.acks)
-        self._packing = BatchSealer(view, settings, accumulator, self.settling, self.look)
+        self._packing = BatchSealer(view, settings, accumulator, self.completion, self.look)
         self._loop = asyncio.get_running_loop()
         self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls, epoll)
         self._request_bytes_max = settings.max_request_size - REQUEST_OVERHEAD_BYTES
@@ -83,11 +85,11 @@ class Sender:
     @property
     def identity(self) -> Identity:
         """The producer id and epoch of batches, set before the first record."""
-        return self.settling.identity
+        return self.completion.identity
 
     @identity.setter
     def identity(self, identity: Identity) -> None:
-        self.settling.identity = identity
+        self.completion.identity = identity
 
     @property
     def in_flight_count(self) -> int:
@@ -124,8 +126,8 @@ class Sender:
         is_more = True
         while is_more:
             requests, is_more = self._requests(now_ms)
-            for broker_id, shipments in requests.items():
-                self._start(broker_id, shipments, now_ms)
+            for broker_id, ready_batches in requests.items():
+                self._start(broker_id, ready_batches, now_ms)
         self._set_timer(now_ms)
 
     def _requests(self, now_ms: int) -> tuple[dict[int, list[ReadyBatch]], bool]:
@@ -135,24 +137,24 @@ class Sender:
         served: list[OpenBatches] = []
         is_more = False
         for lane in list(self._accumulator.active):
-            outbox: PartitionQueue = lane.outbox or self._outbox(lane)
-            self._expire(lane, outbox, now_ms)
-            if not self._is_ready(lane, outbox, now_ms):
-                self._retire(lane, outbox)
+            queue: PartitionQueue = lane.queue or self._queue(lane)
+            self._expire(lane, queue, now_ms)
+            if not self._is_ready(lane, queue, now_ms):
+                self._retire(lane, queue)
                 continue
-            leader_id = self.leaders.leader_of(outbox.name)
+            leader_id = self.leaders.leader_of(queue.name)
             if leader_id == NO_LEADER:
                 self._leave(lane)
                 continue
             if not self._has_slot(leader_id):
                 continue
-            size = outbox.next_bytes(lane)
+            size = queue.next_bytes(lane)
             room = room_by_broker.get(leader_id, self._request_bytes_max)
             if size > room and leader_id in requests:
                 is_more = True
-            elif (shipment := self._packing.take(lane, outbox)) is not None:
-                requests.setdefault(leader_id, []).append(shipment)
-                outbox.leader_epoch = self.leaders.epoch_of(outbox.name)
+            elif (ready_batch := self._packing.take(lane, queue)) is not None:
+                requests.setdefault(leader_id, []).append(ready_batch)
+                queue.leader_epoch = self.leaders.epoch_of(queue.name)
                 room_by_broker[leader_id] = room - size
                 served.append(lane)
         self._rotate(served)
@@ -166,14 +168,14 @@ class Sender:
                 active.pop(lane, None)
                 active[lane] = None
 
-    def _is_ready(self, lane: OpenBatches, outbox: PartitionQueue, now_ms: int) -> bool:
-        if now_ms < outbox.retry_at_ms:
-            self._come_back(outbox.retry_at_ms)
+    def _is_ready(self, lane: OpenBatches, queue: PartitionQueue, now_ms: int) -> bool:
+        if now_ms < queue.retry_at_ms:
+            self._come_back(queue.retry_at_ms)
             return False
-        is_held = bool(outbox.waiting) or outbox.must_renumber or outbox.is_first_awaited
-        if outbox.flying and (is_held or self._packing.is_stale(outbox)):
+        is_held = bool(queue.waiting) or queue.must_renumber or queue.is_first_awaited
+        if queue.flying and (is_held or self._packing.is_stale(queue)):
             return False
-        if outbox.waiting or lane.closed:
+        if queue.waiting or lane.closed:
             return True
         batch = lane.open
         if batch is None:
@@ -193,42 +195,42 @@ class Sender:
         in_flight = len(self.flights.to(broker_id)) + self._slow.get(broker_id, 0)
         return in_flight < self._settings.max_in_flight_requests_per_connection
 
-    def _expire(self, lane: OpenBatches, outbox: PartitionQueue, now_ms: int) -> None:
+    def _expire(self, lane: OpenBatches, queue: PartitionQueue, now_ms: int) -> None:
         """Fail, in order, the batches older than delivery.timeout.ms."""
         limit_ms = now_ms - self._settings.delivery_timeout_ms
-        for shipment in outbox.flying:
-            if shipment.batch.created_ms <= limit_ms and not shipment.batch.is_done:
-                self.settling.give_up(shipment, self._timeout(shipment.batch, shipment))
-        while outbox.waiting and outbox.waiting[0].batch.created_ms <= limit_ms:
-            late = outbox.waiting.popleft()
-            self.settling.give_up(late, self._timeout(late.batch, late))
-            self.settling.release(late.charged_bytes)
+        for ready_batch in queue.flying:
+            if ready_batch.batch.created_ms <= limit_ms and not ready_batch.batch.is_done:
+                self.completion.give_up(ready_batch, self._timeout(ready_batch.batch, ready_batch))
+        while queue.waiting and queue.waiting[0].batch.created_ms <= limit_ms:
+            late = queue.waiting.popleft()
+            self.completion.give_up(late, self._timeout(late.batch, late))
+            self.completion.release(late.charged_bytes)
         if lane.open is not None and lane.open.created_ms <= limit_ms:
             self._accumulator.close_open(lane)
         while lane.closed and lane.closed[0].created_ms <= limit_ms:
             batch = lane.take()
             assert batch is not None
-            self.settling.drop(batch, self._timeout(batch, None))
-        oldest = outbox.oldest(lane)
+            self.completion.drop(batch, self._timeout(batch, None))
+        oldest = queue.oldest(lane)
         if oldest is not None and not oldest.is_done:
             self._come_back(oldest.created_ms + self._settings.delivery_timeout_ms)
 
-    def _timeout(self, batch: Batch, shipment: ReadyBatch | None) -> DeliveryTimeoutError:
-        last = shipment.last_failure if shipment is not None else None
-        last = last or self.settling.last_failure or self.leaders.last_failure
-        is_in_doubt = shipment is not None and shipment.is_in_doubt
+    def _timeout(self, batch: Batch, ready_batch: ReadyBatch | None) -> DeliveryTimeoutError:
+        last = ready_batch.last_failure if ready_batch is not None else None
+        last = last or self.completion.last_failure or self.leaders.last_failure
+        is_in_doubt = ready_batch is not None and ready_batch.is_in_doubt
         return _timeout_error(
             batch, self._settings.delivery_timeout_ms, last, is_in_doubt=is_in_doubt
         )
 
-    def _retire(self, lane: OpenBatches, outbox: PartitionQueue) -> None:
-        if not outbox.waiting and not outbox.flying:
+    def _retire(self, lane: OpenBatches, queue: PartitionQueue) -> None:
+        if not queue.waiting and not queue.flying:
             self._accumulator.retire(lane)
 
-    def _outbox(self, lane: OpenBatches) -> PartitionQueue:
-        outbox = PartitionQueue(lane)
-        lane.outbox = outbox
-        return outbox
+    def _queue(self, lane: OpenBatches) -> PartitionQueue:
+        queue = PartitionQueue(lane)
+        lane.queue = queue
+        return queue
 
     def _come_back(self, at_ms: float) -> None:
         self._next_ms = min(self._next_ms, at_ms)
@@ -250,30 +252,30 @@ class Sender:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def _start(self, broker_id: int, shipments: list[ReadyBatch], now_ms: int) -> None:
+    def _start(self, broker_id: int, ready_batches: list[ReadyBatch], now_ms: int) -> None:
         """Send at once if possible; otherwise send in a task, in order."""
-        if self._slow.get(broker_id, 0) == 0 and self._start_now(broker_id, shipments, now_ms):
+        if self._slow.get(broker_id, 0) == 0 and self._start_now(broker_id, ready_batches, now_ms):
             return
         self._slow[broker_id] = self._slow.get(broker_id, 0) + 1
-        task = create_background_task(self._exchange(broker_id, shipments))
+        task = create_background_task(self._exchange(broker_id, ready_batches))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    def _start_now(self, broker_id: int, shipments: list[ReadyBatch], now_ms: int) -> bool:
+    def _start_now(self, broker_id: int, ready_batches: list[ReadyBatch], now_ms: int) -> bool:
         if self._calls.acks == NO_ANSWER or not self.identity.sends_at_once():
             return False
         connection = self._view.open_connection_to(broker_id)
         if connection is None:
             return False
-        flight = self.flights.make(broker_id, shipments, connection, now_ms)
+        flight = self.flights.make(broker_id, ready_batches, connection, now_ms)
         self.flights.begin(flight)
-        for shipment in shipments:
-            shipment.is_in_doubt = True
+        for ready_batch in ready_batches:
+            ready_batch.is_in_doubt = True
         try:
             is_sent = self._calls.ask_now(
                 connection,
                 self.identity,
-                shipments,
+                ready_batches,
                 lambda outcomes, error: self.land(flight, outcomes, error),
             )
         except ApiError:  # the broker supports no Produce version of ours
@@ -296,37 +298,37 @@ class Sender:
             if self._is_closed:
                 return
             if outcomes is not None:
-                self.settling.settle(flight.shipments, outcomes)
+                self.completion.complete(flight.ready_batches, outcomes)
                 self._desk.offer(flight)
             else:
                 failure = flight.failure or error or UnreachableError("there was no answer")
-                self.settling.settle_failed(flight.shipments, failure)
+                self.completion.fail(flight.ready_batches, failure)
             self.look()
 
-    async def _exchange(self, broker_id: int, shipments: list[ReadyBatch]) -> None:
+    async def _exchange(self, broker_id: int, ready_batches: list[ReadyBatch]) -> None:
         try:
-            outcomes = await self._asked(broker_id, shipments)
+            outcomes = await self._asked(broker_id, ready_batches)
         except Exception as error:  # noqa: BLE001 - any failure is reported to the records
-            settle = partial(self.settling.settle_failed, shipments, error)
+            complete = partial(self.completion.fail, ready_batches, error)
         else:
-            settle = partial(self.settling.settle, shipments, outcomes)
+            complete = partial(self.completion.complete, ready_batches, outcomes)
         finally:
             self._slow[broker_id] -= 1
             self.request_count += 1
         with self.lock:
             self.is_busy = True
-            settle()
+            complete()
             self.look()
 
-    async def _asked(self, broker_id: int, shipments: list[ReadyBatch]) -> Outcomes:
+    async def _asked(self, broker_id: int, ready_batches: list[ReadyBatch]) -> Outcomes:
         if self.identity.is_transactional:
-            names = [shipment.outbox.name for shipment in shipments]
+            names = [ready_batch.queue.name for ready_batch in ready_batches]
             async with self._order:  # requests are sent in the order of their creation
                 await self.identity.before_send(names)
         connection = await self._view.connection_to(broker_id)
-        for shipment in shipments:
-            shipment.is_in_doubt = True
-        return await self._calls.ask(connection, self.identity, shipments)
+        for ready_batch in ready_batches:
+            ready_batch.is_in_doubt = True
+        return await self._calls.ask(connection, self.identity, ready_batches)
 
     # -- flush and close ------------------------------------------------------------------------
 
@@ -343,11 +345,11 @@ class Sender:
         """Fail all records that are not in flight, and wait for the records in flight."""
         for lane in self._accumulator.lanes():
             self._accumulator.close_open(lane)
-            outbox: PartitionQueue = lane.outbox or self._outbox(lane)
-            self.settling.drop_all(outbox.waiting, reason)
-            outbox.waiting.clear()
+            queue: PartitionQueue = lane.queue or self._queue(lane)
+            self.completion.drop_all(queue.waiting, reason)
+            queue.waiting.clear()
             while (batch := lane.take()) is not None:
-                self.settling.drop(batch, reason)
+                self.completion.drop(batch, reason)
         await all_done(list(self._batches()))
 
     def record_count(self) -> int:
@@ -366,9 +368,9 @@ class Sender:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for lane in self._accumulator.lanes():
-            if lane.outbox is not None:
-                self.settling.drop_all(lane.outbox.flying, reason)
-                lane.outbox.flying.clear()
+            if lane.queue is not None:
+                self.completion.drop_all(lane.queue.flying, reason)
+                lane.queue.flying.clear()
         await self.drop(reason)
 
     def _batches(self) -> Iterator[Batch]:
@@ -377,10 +379,10 @@ class Sender:
             if (batch := lane.open) is not None:
                 yield batch
             yield from list(lane.closed)
-            outbox: PartitionQueue | None = lane.outbox
-            if outbox is not None:
-                yield from [one.batch for one in list(outbox.waiting)]  # a copy, for other threads
-                yield from [one.batch for one in list(outbox.flying)]
+            queue: PartitionQueue | None = lane.queue
+            if queue is not None:
+                yield from [one.batch for one in list(queue.waiting)]  # a copy, for other threads
+                yield from [one.batch for one in list(queue.flying)]
 
 
 def _timeout_error(

@@ -12,49 +12,49 @@ PRODUCER = (7, 0)
 LAST = 2**31 - 1
 
 
-def queue() -> PartitionQueue:
+def new_queue() -> PartitionQueue:
     lane: Any = SimpleNamespace(topic="orders", partition=0)
     made = PartitionQueue(lane)
     made.begin_sequences(PRODUCER)
     return made
 
 
-def next_batch(outbox: PartitionQueue, records: int = 3) -> ReadyBatch:
+def next_batch(queue: PartitionQueue, records: int = 3) -> ReadyBatch:
     batch: Any = SimpleNamespace(record_count=records, charged_bytes=0)
-    outbox.number += 1
-    shipment = ReadyBatch(outbox, batch, outbox.number, bytearray(HEADER_BYTES))
-    outbox.assign(shipment)
-    return shipment
+    queue.number += 1
+    ready_batch = ReadyBatch(queue, batch, queue.number, bytearray(HEADER_BYTES))
+    queue.assign(ready_batch)
+    return ready_batch
 
 
 def test_batches_fly_one_after_another_also_where_sequences_begin_again() -> None:
-    outbox = queue()
-    outbox.next_sequence = LAST - 1
+    queue = new_queue()
+    queue.next_sequence = LAST - 1
     for _ in range(3):
-        outbox.begin_flight(next_batch(outbox))
-    assert [one.base_sequence for one in outbox.flying] == [LAST - 1, 1, 4]
+        queue.begin_flight(next_batch(queue))
+    assert [one.base_sequence for one in queue.flying] == [LAST - 1, 1, 4]
 
 
 def test_a_gap_between_batches_in_flight_fails_an_assertion() -> None:
-    outbox = queue()
-    outbox.begin_flight(next_batch(outbox))
-    outbox.next_sequence += 1
+    queue = new_queue()
+    queue.begin_flight(next_batch(queue))
+    queue.next_sequence += 1
     with pytest.raises(AssertionError, match="orders"):
-        outbox.begin_flight(next_batch(outbox))
+        queue.begin_flight(next_batch(queue))
 
 
 def test_a_batch_that_overtakes_an_earlier_one_fails_an_assertion() -> None:
-    outbox = queue()
-    first, second = next_batch(outbox), next_batch(outbox)
-    outbox.begin_flight(second)
+    queue = new_queue()
+    first, second = next_batch(queue), next_batch(queue)
+    queue.begin_flight(second)
     with pytest.raises(AssertionError, match="orders"):
-        outbox.begin_flight(first)
+        queue.begin_flight(first)
 
 
 def test_a_batch_between_two_others_may_have_been_completed() -> None:
-    outbox = queue()
+    queue = new_queue()
     for _ in range(2):
-        outbox.begin_flight(next_batch(outbox))
-    outbox.flying.pop()
-    outbox.begin_flight(next_batch(outbox))
-    assert [one.base_sequence for one in outbox.flying] == [0, 6]
+        queue.begin_flight(next_batch(queue))
+    queue.flying.pop()
+    queue.begin_flight(next_batch(queue))
+    assert [one.base_sequence for one in queue.flying] == [0, 6]

@@ -122,13 +122,13 @@ def test_who_is_refused_by_the_group_is_told_what_its_consumer_has_to_do(
 def test_what_expired_on_its_way_spoils_its_own_transaction_only() -> None:
     async def run() -> tuple[State, int]:
         transactions, _ = await begun()
-        settling, shipment = on_its_way(transactions)
-        settling.give_up(shipment, DeliveryTimeoutError("too late"))
+        completion, ready_batch = on_its_way(transactions)
+        completion.give_up(ready_batch, DeliveryTimeoutError("too late"))
         assert transactions.state is State.ABORTABLE_ERROR
         await transactions.abort()
         await transactions.begin()
-        settling.settle_failed([shipment], NoResponseError("nor was there an answer"))
-        return transactions.state, settling.counts.record_errors
+        completion.fail([ready_batch], NoResponseError("nor was there an answer"))
+        return transactions.state, completion.counts.record_errors
 
     assert asyncio.run(run()) == (State.IN_TRANSACTION, 1)
 
@@ -152,12 +152,12 @@ def on_its_way(transactions: Transactions) -> tuple[BatchCompletion, ReadyBatch]
     accumulator.close_open(lane)
     batch = lane.take()
     assert batch is not None
-    outbox = PartitionQueue(lane)
-    shipment = ReadyBatch(outbox, batch, 1, bytearray(80))
-    outbox.flying.append(shipment)
+    queue = PartitionQueue(lane)
+    ready_batch = ReadyBatch(queue, batch, 1, bytearray(80))
+    queue.flying.append(ready_batch)
     nobody: Any = SimpleNamespace(forget=lambda _: None)
-    settling = BatchCompletion(nobody, nobody, SETTINGS, accumulator, nobody, transactions)
-    return settling, shipment
+    completion = BatchCompletion(nobody, nobody, SETTINGS, accumulator, nobody, transactions)
+    return completion, ready_batch
 
 
 def test_closing_leaves_what_is_being_prepared_to_who_completes_it() -> None:
