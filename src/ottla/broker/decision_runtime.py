@@ -148,6 +148,7 @@ class DecisionRuntime(Generic[M, R, E]):
                 self._publish_later(None, end_offset)
         outcome = self._last_outcome
         if outcome is not None:
+            # Shielded: other waiters share the future, and a cancelled one must not end it.
             error = await asyncio.shield(outcome)
             if error is not None:
                 raise ApiError(error.code, error.detail)

@@ -340,6 +340,8 @@ class Partition:
         if log_start_offset > log.log_start_offset:
             log.advance_log_start(min(log_start_offset, log.end_offset))
         committed = max(min(high_watermark, log.end_offset), log.log_start_offset)
+        # Never lowered: a new leader learns its high watermark later than consumers have used it
+        # (KIP-207 keeps ListOffsets from going back meanwhile).
         if committed > self._high_watermark:
             self._high_watermark = committed
             log.producers.acknowledge(committed)

@@ -319,6 +319,8 @@ class CoordinatedTopic(ABC, Generic[M, R, E]):
     def _led(self, index: int) -> Partition:
         """Return a partition that is led here, in the epoch in which it was loaded."""
         partition = self._partitions.find(TopicPartition(self.topic, index))
+        # The epoch is compared, too: if the partition was led elsewhere in between, the machine
+        # lacks the records of that coordinator.
         if (
             partition is None
             or partition.in_sync is None
@@ -331,7 +333,7 @@ class CoordinatedTopic(ABC, Generic[M, R, E]):
 
     async def _load_all(self) -> None:
         while self._loading:
-            index = next(iter(self._loading))
+            index = next(iter(self._loading))  # leaderships may change during each load
             epoch = self._epochs[index]
             try:
                 await self._load(index, epoch)
@@ -346,7 +348,7 @@ class CoordinatedTopic(ABC, Generic[M, R, E]):
         partition = self._partitions.get(TopicPartition(self.topic, index))
         await self._load_machine(partition, machine)
         if self._epochs.get(index) != epoch:
-            return
+            return  # lost, or led in a later epoch, while the log was read
         machine.start(self.moment())
         runtime = self._runtimes[index] = self._new_runtime(index, partition, machine)
         self._arm(index, machine)

@@ -113,6 +113,8 @@ class TransactionMarkers:
 
     def _taken(self, broker_id: BrokerId, markers: dict[_Marker, None]) -> Iterator[_Marker]:
         """Remove the markers that do not belong to a broker any more."""
+        # Some may be in flight: a marker written twice changes nothing, a lost one would
+        # leave the transaction open.
         for marker in [one for one in markers if self._leader(one.partition) != broker_id]:
             del markers[marker]
             yield marker

@@ -136,6 +136,8 @@ class IsrChanges:
         partition.raise_high_watermark()
 
     def _propose(self, partition: Partition, in_sync: InSync, isr: tuple[BrokerId, ...]) -> None:
+        # Until the response both the old and the proposed ISR may be decided, so the high watermark
+        # waits for the members of both (KIP-497).
         in_sync.propose(isr)
         asked_ms = self._clock.monotonic_ms()
         is_growing = len(isr) > len(in_sync.isr)
@@ -156,6 +158,7 @@ class IsrChanges:
         """Send all pending proposals together, until none is left."""
         try:
             while self._questions and not self._notifier.is_closed:
+                # One request at a time; proposals made meanwhile share the next.
                 asked, self._questions = self._questions, {}
                 asked = {name: one for name, one in asked.items() if one.is_open}
                 if asked and not await self._ask(asked):
@@ -190,6 +193,8 @@ class IsrChanges:
     def _ask_again(self, asked: dict[TopicPartition, _Question]) -> None:
         for name, question in asked.items():
             if question.is_open:
+                # The lost request may have been applied: a refusal of the next proves nothing. A
+                # newer proposal for the partition, made meanwhile, takes precedence.
                 self._questions.setdefault(name, question._replace(is_certain=False))
 
     def _request(self, asked: dict[TopicPartition, _Question]) -> AlterPartitionRequest:
@@ -201,6 +206,8 @@ class IsrChanges:
                 AlterPartitionRequestPartition(
                     partition_index=partition.name.partition,
                     leader_epoch=partition.leader_epoch,
+                    # With the epochs the controller refuses a follower that has restarted since it
+                    # caught up, and may have lost its unflushed records (KIP-903).
                     new_isr_with_epochs=[
                         BrokerState(broker_id=one, broker_epoch=self._epoch_of(one, in_sync))
                         for one in in_sync.proposed or ()

@@ -269,6 +269,7 @@ class ReplicaFetcher:
                     appended.append(position.partition)
                 await budget.yield_if_spent()
         if appended:
+            # Before the next fetch: its offset tells the leader that the records are stored.
             for partition in await self._world.flushing.flush_where_due(appended):
                 self._refuse(partition, "its disk does not keep it")
 

@@ -138,6 +138,8 @@ class Connection:
         memory = self._shared.memory
         if not memory.is_full:
             self._receive()
+        # A small request still gets through while large ones fill the memory: a heartbeat that
+        # waits would cost its member the session.
         elif not self._held_bytes and not self._in_flight:
             self._receive(FRUGAL_READ_BYTES)
         elif self._held_bytes and memory.favours(self._read_on):

@@ -328,6 +328,7 @@ class _Opening:
         """
         first = max(bisect_left(self._bases, recovery_point) - 1, 0)
         if segments:
+            # They come back from the batches: a torn tail may have had epochs that are lost now.
             epochs.forget_from(self._bases[first])
             self._keeps_gaps |= is_kafkas(segments[-1])
         end_offset = FIRST_OFFSET
@@ -392,6 +393,7 @@ class _Opening:
         A lost tail counts as lost up to the limit. A batch that reaches beyond reach_max is not
         trusted. Return whether the segment is intact, and its end offset.
         """
+        # Without their names, so that a crash in the middle leaves no half-built index to trust.
         segment.indexes.unname()
         scan, is_exact = segment.scan(reach_max), True
         while True:

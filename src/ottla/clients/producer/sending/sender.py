@@ -173,6 +173,8 @@ class Sender:
             self._come_back(queue.retry_at_ms)
             return False
         is_held = bool(queue.waiting) or queue.must_renumber or queue.is_first_awaited
+        # A retry, and a batch that needs new sequences, may only go when no later sequence is in
+        # flight: the broker would take the gap as an error.
         if queue.flying and (is_held or self._packing.is_stale(queue)):
             return False
         if queue.waiting or lane.closed:
@@ -270,7 +272,9 @@ class Sender:
         flight = self.flights.make(broker_id, ready_batches, connection, now_ms)
         self.flights.begin(flight)
         for ready_batch in ready_batches:
-            ready_batch.is_in_doubt = True
+            ready_batch.is_in_doubt = (
+                True  # before the first byte leaves: it may be appended from then
+            )
         try:
             is_sent = self._calls.ask_now(
                 connection,
