@@ -35,14 +35,14 @@ class AlterReplicaLogDirsHandler:
         """Begin the moves one after the other; of a partition named twice, the last counts."""
         results: dict[str, AlterReplicaLogDirTopicResult] = {}
         refusals: list[str] = []
-        for folder in request.dirs:
-            for topic in folder.topics:
+        for log_dir in request.dirs:
+            for topic in log_dir.topics:
                 answer = results.setdefault(
                     topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
                 )
                 for index in topic.partitions:
                     name = TopicPartition(topic.name, index)
-                    code = await self._move(name, folder.path, refusals)
+                    code = await self._move(name, log_dir.path, refusals)
                     answer.partitions.append(
                         AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                     )

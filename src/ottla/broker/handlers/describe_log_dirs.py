@@ -49,12 +49,14 @@ class DescribeLogDirsHandler:
                     wanted.add(TopicPartition(topic.topic, index))
                     await budget.yield_if_spent()
         by_path = self.folders.by_path.items()
-        results = [await self._described(path, folder, wanted) for path, folder in by_path]
+        results = [await self._described(path, log_dir, wanted) for path, log_dir in by_path]
         return DescribeLogDirsResponse(results=results)
 
-    async def _described(self, path: str, folder: LogDir, wanted: _Wanted) -> DescribeLogDirsResult:
+    async def _described(
+        self, path: str, log_dir: LogDir, wanted: _Wanted
+    ) -> DescribeLogDirsResult:
         offline = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
-        if not folder.is_online:
+        if not log_dir.is_online:
             return offline
         loop = asyncio.get_running_loop()
         try:
@@ -64,15 +66,15 @@ class DescribeLogDirsHandler:
             return offline
         return DescribeLogDirsResult(
             log_dir=path,
-            topics=await self._topics(folder, wanted),
+            topics=await self._topics(log_dir, wanted),
             total_bytes=total_bytes,
             usable_bytes=usable_bytes,
         )
 
-    async def _topics(self, folder: LogDir, wanted: _Wanted) -> list[DescribeLogDirsTopic]:
+    async def _topics(self, log_dir: LogDir, wanted: _Wanted) -> list[DescribeLogDirsTopic]:
         by_name: dict[str, DescribeLogDirsTopic] = {}
         budget = self.slices.begin()
-        for is_future, logs in ((False, folder.hosted), (True, folder.futures)):
+        for is_future, logs in ((False, log_dir.hosted), (True, log_dir.futures)):
             for name, hosted in list(_chosen(logs.items(), wanted)):
                 topic = by_name.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
                 topic.partitions.append(self._partition(name, hosted, is_future=is_future))

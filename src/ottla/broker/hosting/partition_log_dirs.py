@@ -49,13 +49,13 @@ class PartitionLogDirs:
         self._clock = clock
         self._randomness = randomness
         self._removing: set[asyncio.Task[None]] = set()
-        self.by_path = {posixpath.abspath(folder.path): folder for folder in log_dirs.dirs}
+        self.by_path = {posixpath.abspath(log_dir.path): log_dir for log_dir in log_dirs.dirs}
         """The log dirs by their paths in the protocol."""
 
     @property
     def are_all_online(self) -> bool:
         """Whether all log dirs are readable."""
-        return all(folder.is_online for folder in self.log_dirs.dirs)
+        return all(log_dir.is_online for log_dir in self.log_dirs.dirs)
 
     async def open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
         """Open every log, and complete operations that a crash has interrupted.
@@ -83,18 +83,18 @@ class PartitionLogDirs:
     def _open(self, config_of: ConfigOf, is_stray: IsStray) -> None:
         self.log_dirs.open(config_of, self._clock.now_ms(), is_stray)
         finish_moves(self.log_dirs.dirs, self._randomness.uuid())
-        for folder in self.log_dirs.dirs:
-            for note in folder.notes:
+        for log_dir in self.log_dirs.dirs:
+            for note in log_dir.notes:
                 _log.warning("%s", note)
-            if folder.failure is not None:
-                _log.error("%s is offline: %s", folder.path, folder.failure)
+            if log_dir.failure is not None:
+                _log.error("%s is offline: %s", log_dir.path, log_dir.failure)
 
     def hosted(self) -> list[tuple[TopicPartition, bytes | None]]:
         """Return the partitions with a log or a future replica here, and their topics' ids."""
         opened = [
             (partition, one.topic_id)
-            for folder in self.log_dirs.dirs
-            for partition, one in [*folder.hosted.items(), *folder.futures.items()]
+            for log_dir in self.log_dirs.dirs
+            for partition, one in [*log_dir.hosted.items(), *log_dir.futures.items()]
         ]
         return [*opened, *self.unopened().items()]
 
@@ -102,8 +102,8 @@ class PartitionLogDirs:
         """Return the topic ids of logs that a full disk did not let us open."""
         return {
             partition: noted.topic_id
-            for folder in self.log_dirs.dirs
-            for partition, noted in folder.unopened.items()
+            for log_dir in self.log_dirs.dirs
+            for partition, noted in log_dir.unopened.items()
         }
 
     def opened(self, partition: TopicPartition) -> PartitionLog | None:
@@ -124,11 +124,11 @@ class PartitionLogDirs:
         """Create logs, or open logs that could not be opened before."""
         missing: list[NewLog] = []
         for log in wanted:
-            folder = await self._unopened_for(log)
-            if folder is None:
+            log_dir = await self._unopened_for(log)
+            if log_dir is None:
                 missing.append(log)
             else:
-                on_made(log, await self._reopen(log, folder))
+                on_made(log, await self._reopen(log, log_dir))
         placed = place_logs(self.log_dirs.dirs, missing)
         parts = [
             placed[start : start + MADE_AT_ONCE] for start in range(0, len(placed), MADE_AT_ONCE)
@@ -156,69 +156,69 @@ class PartitionLogDirs:
 
     async def _unopened_for(self, log: NewLog) -> LogDir | None:
         """Return the log dir of an unopened log; another topic's log is deleted."""
-        folder = self._unopened_in(log.partition)
-        topic_id = None if folder is None else folder.unopened[log.partition].topic_id
+        log_dir = self._unopened_in(log.partition)
+        topic_id = None if log_dir is None else log_dir.unopened[log.partition].topic_id
         if topic_id is None or topic_id == log.topic_id:
-            return folder
+            return log_dir
         await self.delete([(log.partition, topic_id)])
         return None
 
-    async def _reopen(self, log: NewLog, folder: LogDir) -> PartitionLog | ApiError:
+    async def _reopen(self, log: NewLog, log_dir: LogDir) -> PartitionLog | ApiError:
         loop = asyncio.get_running_loop()
         now_ms = self._clock.now_ms()
         try:
             return await loop.run_in_executor(
-                self._threads, folder.reopen, log.partition, log.config, now_ms
+                self._threads, log_dir.reopen, log.partition, log.config, now_ms
             )
         except OSError as error:
-            return folder.refuse(error)
+            return log_dir.refuse(error)
 
     async def delete(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
         """Rename logs for deletion, each with a unique suffix; the files are removed later."""
-        deleted: dict[LogDir, list[str]] = {folder: [] for folder in self.log_dirs.dirs}
+        deleted: dict[LogDir, list[str]] = {log_dir: [] for log_dir in self.log_dirs.dirs}
         budget = YieldBudget(self._clock)
         for partition, mark in partitions:
-            for folder in deleted:
-                deleted[folder] += self._begin_delete(folder, partition, mark)
+            for log_dir in deleted:
+                deleted[log_dir] += self._begin_delete(log_dir, partition, mark)
             await budget.yield_if_spent()
-        for folder, directories in deleted.items():
+        for log_dir, directories in deleted.items():
             if directories:
-                await self.finish_deletes(folder, directories)
+                await self.finish_deletes(log_dir, directories)
 
-    def _begin_delete(self, folder: LogDir, partition: TopicPartition, mark: bytes) -> list[str]:
-        if not folder.is_online:  # if the disk comes back, its logs are strays
-            folder.hosted.pop(partition, None)
-            folder.futures.pop(partition, None)
-            folder.unopened.pop(partition, None)
+    def _begin_delete(self, log_dir: LogDir, partition: TopicPartition, mark: bytes) -> list[str]:
+        if not log_dir.is_online:  # if the disk comes back, its logs are strays
+            log_dir.hosted.pop(partition, None)
+            log_dir.futures.pop(partition, None)
+            log_dir.unopened.pop(partition, None)
             return []
         try:
-            if partition in folder.hosted or partition in folder.unopened:
-                return [folder.begin_delete(partition, mark)]
-            if partition in folder.futures:
-                return [folder.drop_future(partition, mark)]
+            if partition in log_dir.hosted or partition in log_dir.unopened:
+                return [log_dir.begin_delete(partition, mark)]
+            if partition in log_dir.futures:
+                return [log_dir.drop_future(partition, mark)]
         except OSError as error:
-            folder.refuse(error)
+            log_dir.refuse(error)
         return []
 
-    async def finish_deletes(self, folder: LogDir, directories: Sequence[str]) -> None:
+    async def finish_deletes(self, log_dir: LogDir, directories: Sequence[str]) -> None:
         """Make deletions durable, and begin to remove the files."""
         loop = asyncio.get_running_loop()
         try:
-            for write in folder.finish_deletes():
+            for write in log_dir.finish_deletes():
                 await loop.run_in_executor(self._threads, write)
         except OSError as error:
-            folder.refuse(error)
-        task = loop.create_task(self._remove(folder, directories))
+            log_dir.refuse(error)
+        task = loop.create_task(self._remove(log_dir, directories))
         self._removing.add(task)
         task.add_done_callback(self._removing.discard)
 
-    async def _remove(self, folder: LogDir, directories: Sequence[str]) -> None:
+    async def _remove(self, log_dir: LogDir, directories: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
         for directory in directories:
             try:
-                await loop.run_in_executor(self._threads, folder.remove_deleted, directory)
+                await loop.run_in_executor(self._threads, log_dir.remove_deleted, directory)
             except OSError as error:
-                folder.refuse(error)
+                log_dir.refuse(error)
 
     async def stop(self) -> None:
         """Return when nothing is being removed any more."""

@@ -177,10 +177,10 @@ class LogCleaner:
         log, name = partition.log, partition.name
         if not log.config.is_compacted or not self._may_clean(partition):
             return None
-        folder = self._log_dirs.dir_of(name)
-        if folder is None:
+        log_dir = self._log_dirs.dir_of(name)
+        if log_dir is None:
             return None
-        noted_offset = folder.first_dirty_offsets.get(name)
+        noted_offset = log_dir.first_dirty_offsets.get(name)
         stable_offset = min(partition.last_stable_offset, log.recovery_point)
         try:
             dirty_offset = first_dirty_offset(log, noted_offset)
@@ -267,13 +267,13 @@ class LogCleaner:
             self._replacing.discard(name)
 
     async def _note(self, partition: Partition, end_offset: Offset) -> None:
-        folder = self._log_dirs.dir_of(partition.name)
-        if folder is None or not self._is_here(partition) or partition.log.is_offline:
+        log_dir = self._log_dirs.dir_of(partition.name)
+        if log_dir is None or not self._is_here(partition) or partition.log.is_offline:
             raise AbandonedCompactionError(f"{partition.name} is gone")
         try:
-            await self._run(folder.note_clean(partition.name, end_offset))
+            await self._run(log_dir.note_clean(partition.name, end_offset))
         except OSError as error:
-            folder.refuse(error)
+            log_dir.refuse(error)
             raise
 
     def _give_up(self, partition: Partition, error: Exception) -> None:

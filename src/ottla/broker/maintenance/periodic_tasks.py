@@ -89,12 +89,12 @@ class Background:
     async def checkpoint(self) -> None:
         """Write down up to where logs are durable, so that a crash costs less reading."""
         loop = asyncio.get_running_loop()
-        for folder in self._log_dirs.online:
+        for log_dir in self._log_dirs.online:
             try:
-                for write in folder.begin_checkpoint():
+                for write in log_dir.begin_checkpoint():
                     await loop.run_in_executor(self._threads, write)
             except OSError as error:
-                folder.refuse(error)
+                log_dir.refuse(error)
 
     async def _over_partitions(self, work: Callable[[Partition], None]) -> None:
         budget = YieldBudget(self._clock)

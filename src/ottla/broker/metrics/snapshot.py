@@ -234,7 +234,7 @@ class Sources:
             connections_by_listener=self._connections_by_listener(),
             accepted_connections=self.server.accepted_count,
             closed_by_reason=dict(self.server.closed_by_reason),
-            offline_folders=sum(not folder.is_online for folder in self.log_dirs.dirs),
+            offline_folders=sum(not log_dir.is_online for log_dir in self.log_dirs.dirs),
             full_log_dirs=sum(map(_is_full, self.log_dirs.online)),
             cold_reads=self.cold_reads.count,
             cold_bytes=self.cold_reads.size_bytes,
@@ -309,5 +309,5 @@ def _facts_of_meter(meters: Meters, key: int) -> MeterFacts:
     )
 
 
-def _is_full(folder: LogDir) -> bool:
-    return not all(hosted.log.has_room for hosted in folder.hosted.values())
+def _is_full(log_dir: LogDir) -> bool:
+    return not all(hosted.log.has_room for hosted in log_dir.hosted.values())

@@ -85,55 +85,55 @@ class FullLogDirs:
 
     async def look(self) -> None:
         """Check which log dirs are full or have space again, and hand over their replicas."""
-        for folder in self._refusing():
-            self._note_full(folder)
-        for folder, fill in list(self._fill_by_folder.items()):
+        for log_dir in self._refusing():
+            self._note_full(log_dir)
+        for log_dir, fill in list(self._fill_by_folder.items()):
             if not fill.is_full:
                 continue
-            if not folder.is_online:
-                del self._fill_by_folder[folder]
-            elif await self._has_room(folder, fill):
-                self._note_room(folder, fill)
+            if not log_dir.is_online:
+                del self._fill_by_folder[log_dir]
+            elif await self._has_room(log_dir, fill):
+                self._note_room(log_dir, fill)
         await self._hand_over()
 
     def _refusing(self) -> list[LogDir]:
         """Return the log dirs of the logs that have found their disk full."""
         return [
-            folder
-            for folder in self._log_dirs.online
-            if not all(hosted.log.has_room for hosted in folder.hosted.values())
+            log_dir
+            for log_dir in self._log_dirs.online
+            if not all(hosted.log.has_room for hosted in log_dir.hosted.values())
         ]
 
-    def _note_full(self, folder: LogDir) -> None:
-        fill = self._fill_by_folder.get(folder)
+    def _note_full(self, log_dir: LogDir) -> None:
+        fill = self._fill_by_folder.get(log_dir)
         if fill is not None and fill.is_full:
             return
         now_ms = self._clock.monotonic_ms()
         is_relapse = fill is not None and now_ms - fill.changed_ms <= RELAPSE_MS
         wait_ms = min(2 * fill.wait_ms, WAIT_MS_MAX) if fill and is_relapse else WAIT_MS_MIN
-        self._fill_by_folder[folder] = _Fill(is_full=True, changed_ms=now_ms, wait_ms=wait_ms)
-        _log.error(_FULL, folder.path)
+        self._fill_by_folder[log_dir] = _Fill(is_full=True, changed_ms=now_ms, wait_ms=wait_ms)
+        _log.error(_FULL, log_dir.path)
 
-    async def _has_room(self, folder: LogDir, fill: _Fill) -> bool:
+    async def _has_room(self, log_dir: LogDir, fill: _Fill) -> bool:
         if self._clock.monotonic_ms() - fill.changed_ms < fill.wait_ms:
             return False
         loop = asyncio.get_running_loop()
         try:
-            disk = folder.open_files.disk
-            return await loop.run_in_executor(self._threads, has_room, disk, folder.path)
+            disk = log_dir.open_files.disk
+            return await loop.run_in_executor(self._threads, has_room, disk, log_dir.path)
         except OSError as error:
-            folder.refuse(error)
+            log_dir.refuse(error)
             return False
 
-    def _note_room(self, folder: LogDir, fill: _Fill) -> None:
+    def _note_room(self, log_dir: LogDir, fill: _Fill) -> None:
         fill.is_full, fill.changed_ms = False, self._clock.monotonic_ms()
-        _log.warning("%s has room again: its partitions are in use again", folder.path)
-        for partition in self._in(folder):
+        _log.warning("%s has room again: its partitions are in use again", log_dir.path)
+        for partition in self._in(log_dir):
             partition.log.has_room = True
             self._fetchers.release(partition, Hold.FULL_DISK)
 
-    def _in(self, folder: LogDir) -> Iterator[Partition]:
-        found = map(self._partitions.find, folder.hosted)
+    def _in(self, log_dir: LogDir) -> Iterator[Partition]:
+        found = map(self._partitions.find, log_dir.hosted)
         return (partition for partition in found if partition is not None)
 
     def _leaves(self, partition: Partition, image: ClusterImage) -> bool:
@@ -154,10 +154,10 @@ class FullLogDirs:
     async def _hand_over(self) -> None:
         """Leave every ISR that stays large enough; again until the metadata shows it."""
         image = self._image()
-        full = [folder for folder, fill in self._fill_by_folder.items() if fill.is_full]
+        full = [log_dir for log_dir, fill in self._fill_by_folder.items() if fill.is_full]
         leaving: list[ReplicaName] = []
         budget = YieldBudget(self._clock)
-        for partition in [one for folder in full for one in self._in(folder)]:
+        for partition in [one for log_dir in full for one in self._in(log_dir)]:
             partition.log.has_room = False
             if self._leaves(partition, image):
                 leaving.append((partition.topic_id, partition.name.partition))

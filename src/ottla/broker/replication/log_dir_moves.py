@@ -82,9 +82,9 @@ class ReplicaMoves:
         """
         target, folder_name = self._checked(name, path)
         log_dirs = self._folders.log_dirs
-        for folder in log_dirs.online:
-            if folder is not target and name in folder.futures:
-                await self._drop(name, folder)
+        for log_dir in log_dirs.online:
+            if log_dir is not target and name in log_dir.futures:
+                await self._drop(name, log_dir)
         if name in target.hosted or name in target.futures:
             return
         partition = self._partitions.find(name)
@@ -211,27 +211,27 @@ class ReplicaMoves:
         return True
 
     async def _drop(
-        self, name: TopicPartition, folder: LogDir, move: ReplicaMove | None = None
+        self, name: TopicPartition, log_dir: LogDir, move: ReplicaMove | None = None
     ) -> None:
         """Drop a future replica; with a move, only if it belongs to that move."""
-        future = folder.futures.get(name)
+        future = log_dir.futures.get(name)
         if future is None or (move is not None and future.log is not move.copy):
             return
-        if not folder.is_online:
-            del folder.futures[name]
+        if not log_dir.is_online:
+            del log_dir.futures[name]
             return
         try:
-            deleted = folder.drop_future(name, self._randomness.uuid())
+            deleted = log_dir.drop_future(name, self._randomness.uuid())
         except OSError as error:
-            raise folder.refuse(error) from error
-        await self._folders.finish_deletes(folder, [deleted])
+            raise log_dir.refuse(error) from error
+        await self._folders.finish_deletes(log_dir, [deleted])
 
-    async def _write(self, folder: LogDir, writes: Iterable[Write]) -> None:
+    async def _write(self, log_dir: LogDir, writes: Iterable[Write]) -> None:
         try:
             for write in writes:
                 await self._run(write)
         except OSError as error:
-            folder.refuse(error)
+            log_dir.refuse(error)
 
     async def _run(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -109,36 +109,36 @@ class HighWatermarks:
 
     def noted(self, name: TopicPartition) -> Offset:
         """Return the high watermark in the checkpoint; 0 if there is none."""
-        folder = self._log_dirs.dir_of(name)
-        return FIRST_OFFSET if folder is None else folder.high_watermarks.get(name, FIRST_OFFSET)
+        log_dir = self._log_dirs.dir_of(name)
+        return FIRST_OFFSET if log_dir is None else log_dir.high_watermarks.get(name, FIRST_OFFSET)
 
     async def checkpoint(self) -> None:
         """Write all checkpoints, on a thread."""
         loop = asyncio.get_running_loop()
-        for folder in self._log_dirs.online:
-            write = folder.note_high_watermarks(self._of(folder))
+        for log_dir in self._log_dirs.online:
+            write = log_dir.note_high_watermarks(self._of(log_dir))
             if write is not None:
                 try:
                     await loop.run_in_executor(self._threads, write)
                 except OSError as error:
-                    folder.refuse(error)
+                    log_dir.refuse(error)
 
     def close(self) -> None:
         """Write all checkpoints for the last time; blocks."""
-        for folder in self._log_dirs.online:
-            write = folder.note_high_watermarks(self._of(folder))
+        for log_dir in self._log_dirs.online:
+            write = log_dir.note_high_watermarks(self._of(log_dir))
             if write is not None:
                 try:
                     write()
                 except OSError as error:
-                    folder.refuse(error)
+                    log_dir.refuse(error)
 
-    def _of(self, folder: LogDir) -> dict[TopicPartition, Offset]:
+    def _of(self, log_dir: LogDir) -> dict[TopicPartition, Offset]:
         """Return the high watermarks; for a log without a role yet, the checkpoint's."""
-        here = ((name, self._partitions.find(name)) for name in folder.hosted)
+        here = ((name, self._partitions.find(name)) for name in log_dir.hosted)
         known = {name: one.high_watermark for name, one in here if one is not None}
-        noted = folder.high_watermarks
-        return {name: noted[name] for name in folder.hosted if name in noted} | known
+        noted = log_dir.high_watermarks
+        return {name: noted[name] for name in log_dir.hosted if name in noted} | known
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,27 +70,27 @@ class LostTail:
     def may_be_lost(self) -> bool:
         """Return whether one of the log dirs may have lost records."""
         return any(
-            not self._was_clean(folder) and not self._is_same_boot(folder)
-            for folder in self._folders
+            not self._was_clean(log_dir) and not self._is_same_boot(log_dir)
+            for log_dir in self._folders
         )
 
     def note_known(self) -> None:
         """Record on the disks, if possible, that the cluster knows of the loss."""
         if self._boot_id is not None:
-            for folder in self._folders:
+            for log_dir in self._folders:
                 with suppress(OSError):
-                    path = posixpath.join(folder, BOOT_ID_FILE)
+                    path = posixpath.join(log_dir, BOOT_ID_FILE)
                     write_atomically(self._disk, path, self._boot_id.encode())
 
-    def _was_clean(self, folder: str) -> bool:
-        path = posixpath.join(folder, CLEAN_SHUTDOWN_FILE)
+    def _was_clean(self, log_dir: str) -> bool:
+        path = posixpath.join(log_dir, CLEAN_SHUTDOWN_FILE)
         try:
             return read_clean_shutdown(self._disk, path) is not None
         except (CorruptCheckpointError, OSError):
             return False
 
-    def _is_same_boot(self, folder: str) -> bool:
-        path = posixpath.join(folder, BOOT_ID_FILE)
+    def _is_same_boot(self, log_dir: str) -> bool:
+        path = posixpath.join(log_dir, BOOT_ID_FILE)
         try:
             noted = read_text(self._disk, path, _BYTES_MAX)
         except (CorruptCheckpointError, OSError):

@@ -66,14 +66,14 @@ class Notices:
             self._next_ms = now_ms + REFUSALS_TOLD_EACH_MS
 
     def _check_log_dirs(self) -> None:
-        for folder in self._log_dirs.dirs:
-            if not folder.is_online and folder.path not in self._told_folders:
-                self._told_folders.add(folder.path)
+        for log_dir in self._log_dirs.dirs:
+            if not log_dir.is_online and log_dir.path not in self._told_folders:
+                self._told_folders.add(log_dir.path)
                 _log.error(
                     "%s has failed: its partitions are offline until a restart: %s",
-                    folder.path,
-                    folder.failure,
-                    extra={"folder": folder.path},
+                    log_dir.path,
+                    log_dir.failure,
+                    extra={"folder": log_dir.path},
                 )
         if not self._log_dirs.online:
             self.no_folder_left.set()

@@ -34,17 +34,17 @@ class MadeLog(NamedTuple):
     """A created log, to be hosted by the thread that owns the log dirs."""
 
     wanted: NewLog
-    folder: LogDir | None
+    log_dir: LogDir | None
     hosted: HostedLog | None
     failures: tuple[tuple[LogDir, OSError], ...]
 
     def host(self) -> PartitionLog:
         """Register the log with its log dir; ApiError KAFKA_STORAGE_ERROR if there is none."""
-        refusals = [folder.refuse(error) for folder, error in self.failures]
-        if self.folder is None or self.hosted is None:
+        refusals = [log_dir.refuse(error) for log_dir, error in self.failures]
+        if self.log_dir is None or self.hosted is None:
             offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log folder is offline")
             raise refusals[0] if refusals else offline
-        self.folder.hosted[self.wanted.partition] = self.hosted
+        self.log_dir.hosted[self.wanted.partition] = self.hosted
         return self.hosted.log
 
 
@@ -55,41 +55,41 @@ def place_logs(folders: Iterable[LogDir], wanted: Iterable[NewLog]) -> list[Plac
     for log in wanted:
         ranked = sorted(counts, key=counts.__getitem__)
         placed.append(PlacedLog(log, tuple(ranked)))
-        for folder in ranked[:1]:
-            counts[folder] += 1
+        for log_dir in ranked[:1]:
+            counts[log_dir] += 1
     return placed
 
 
 def make_logs(placed: Iterable[PlacedLog], now_ms: int) -> list[MadeLog]:
     """Create empty logs where they were placed, durably; any thread may. Raises nothing."""
     every = [_make(log, folders, now_ms) for log, folders in placed]
-    failures = _sync(dict.fromkeys(made.folder for made in every if made.folder is not None))
+    failures = _sync(dict.fromkeys(made.log_dir for made in every if made.log_dir is not None))
     return [_checked(made, failures) for made in every]
 
 
 def _sync(folders: Iterable[LogDir]) -> dict[LogDir, OSError]:
     """Make the names of new logs durable, once per log dir; return which were not."""
     failures: dict[LogDir, OSError] = {}
-    for folder in folders:
+    for log_dir in folders:
         try:
-            folder.sync()
+            log_dir.sync()
         except OSError as error:
-            failures[folder] = error
+            failures[log_dir] = error
     return failures
 
 
 def _checked(made: MadeLog, failures: dict[LogDir, OSError]) -> MadeLog:
-    if made.folder is None or made.folder not in failures:
+    if made.log_dir is None or made.log_dir not in failures:
         return made
-    failed = (made.folder, failures[made.folder])
+    failed = (made.log_dir, failures[made.log_dir])
     return MadeLog(made.wanted, None, None, (*made.failures, failed))
 
 
 def _make(log: NewLog, folders: tuple[LogDir, ...], now_ms: int) -> MadeLog:
     failures: list[tuple[LogDir, OSError]] = []
-    for folder in folders:
+    for log_dir in folders:
         try:
-            hosted = folder.make(
+            hosted = log_dir.make(
                 str(log.partition),
                 log.partition,
                 log.topic_id,
@@ -98,9 +98,9 @@ def _make(log: NewLog, folders: tuple[LogDir, ...], now_ms: int) -> MadeLog:
                 sync_name=False,
             )
         except OSError as error:
-            failures.append((folder, error))
+            failures.append((log_dir, error))
         else:
             if log.leader_epoch != NO_EPOCH and hosted.log.epochs.latest_epoch is None:
                 hosted.log.epochs.note(log.leader_epoch, hosted.log.end_offset)
-            return MadeLog(log, folder, hosted, tuple(failures))
+            return MadeLog(log, log_dir, hosted, tuple(failures))
     return MadeLog(log, None, None, tuple(failures))

@@ -116,9 +116,9 @@ class LastStop(NamedTuple):
     keeps_gaps: bool
 
 
-def begin_opening(disk: Disk, folder: str, notes: list[str]) -> LastStop:
+def begin_opening(disk: Disk, log_dir: str, notes: list[str]) -> LastStop:
     """Return how the log dir was left, and rename the clean shutdown marker for the start."""
-    clean, opening = (posixpath.join(folder, name) for name in (CLEAN_SHUTDOWN_FILE, OPENING_FILE))
+    clean, opening = (posixpath.join(log_dir, name) for name in (CLEAN_SHUTDOWN_FILE, OPENING_FILE))
     try:
         is_clean = read_clean_shutdown(disk, clean) is not None
     except CorruptCheckpointError as error:
@@ -127,13 +127,13 @@ def begin_opening(disk: Disk, folder: str, notes: list[str]) -> LastStop:
         disk.remove(clean)
     if is_clean:
         disk.rename(clean, opening)
-    disk.sync_directory(folder)
+    disk.sync_directory(log_dir)
     return LastStop(is_clean, keeps_gaps=disk.exists(opening))
 
 
-def end_opening(disk: Disk, folder: str) -> None:
+def end_opening(disk: Disk, log_dir: str) -> None:
     """Remove the marker, before any append."""
-    path = posixpath.join(folder, OPENING_FILE)
+    path = posixpath.join(log_dir, OPENING_FILE)
     if disk.exists(path):
         remove_durably(disk, path)
 

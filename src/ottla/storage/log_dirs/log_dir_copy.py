@@ -184,43 +184,45 @@ def finish_moves(folders: Iterable[LogDir], mark: bytes) -> None:
     it may have lost records that they have.
     """
     known = list(folders)
-    online = [folder for folder in known if folder.is_online]
-    for partition in sorted({partition for folder in online for partition in folder.hosted}):
-        _keep_longest(partition, [folder for folder in online if partition in folder.hosted], mark)
-    for folder, partition in [(f, partition) for f in online for partition in f.futures]:
+    online = [log_dir for log_dir in known if log_dir.is_online]
+    for partition in sorted({partition for log_dir in online for partition in log_dir.hosted}):
+        _keep_longest(
+            partition, [log_dir for log_dir in online if partition in log_dir.hosted], mark
+        )
+    for log_dir, partition in [(f, partition) for f in online for partition in f.futures]:
         try:
-            _finish_copy(partition, folder, known, mark)
+            _finish_copy(partition, log_dir, known, mark)
         except OSError as error:
-            folder.fail(error)
+            log_dir.fail(error)
 
 
 def _keep_longest(partition: TopicPartition, folders: list[LogDir], mark: bytes) -> None:
-    kept = max(folders, key=lambda folder: folder.hosted[partition].log.end_offset)
-    for folder in folders:
-        if folder is kept:
+    kept = max(folders, key=lambda log_dir: log_dir.hosted[partition].log.end_offset)
+    for log_dir in folders:
+        if log_dir is kept:
             continue
-        folder.notes.append(f"{partition} is in {kept.path} as well, and dropped here")
+        log_dir.notes.append(f"{partition} is in {kept.path} as well, and dropped here")
         try:
-            folder.remove_deleted(folder.delete(partition, mark))
+            log_dir.remove_deleted(log_dir.delete(partition, mark))
         except OSError as error:
-            folder.fail(error)
+            log_dir.fail(error)
 
 
 def _finish_copy(
-    partition: TopicPartition, folder: LogDir, folders: list[LogDir], mark: bytes
+    partition: TopicPartition, log_dir: LogDir, folders: list[LogDir], mark: bytes
 ) -> None:
     log = next((f.hosted[partition].log for f in folders if partition in f.hosted), None)
-    others = [f for f in folders if f is not folder and partition in f.futures]
+    others = [f for f in folders if f is not log_dir and partition in f.futures]
     if others:  # its destination was changed, and the crash has brought both copies back
-        folder.remove_deleted(folder.drop_future(partition, mark))
+        log_dir.remove_deleted(log_dir.drop_future(partition, mark))
     elif log is not None:
-        copy = folder.futures[partition].log
+        copy = log_dir.futures[partition].log
         with suppress(ApiError):  # it is offline then
             copy.truncate_to(Offset(_agreed_end(copy, log)))
     elif all(f.is_online and partition not in f.unopened for f in folders):
-        folder.adopt_future(partition)
-        folder.notes.append(f"{partition} has been moved here")
-        for write in folder.finish_deletes():
+        log_dir.adopt_future(partition)
+        log_dir.notes.append(f"{partition} has been moved here")
+        for write in log_dir.finish_deletes():
             write()
 
 

@@ -122,51 +122,51 @@ class LogDirs:
         UnusableLogDirError if all have failed.
         """
         with ExitStack() as locks:
-            for folder in self.dirs:
-                locks.enter_context(_locked(folder))
+            for log_dir in self.dirs:
+                locks.enter_context(_locked(log_dir))
             self._check_any_is_online()
             return locks.pop_all()
 
     def fail(self, path: str, failure: OSError) -> None:
         """Take the log dir with this path offline; UnusableLogDirError if it was the last."""
-        for folder in self.dirs:
-            if folder.path == path:
-                folder.fail(failure)
+        for log_dir in self.dirs:
+            if log_dir.path == path:
+                log_dir.fail(failure)
         self._check_any_is_online()
 
     def _check_any_is_online(self) -> None:
         if not self.online:
-            told = "; ".join(f"{folder.path}: {folder.failure}" for folder in self.dirs)
+            told = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.dirs)
             raise UnusableLogDirError(f"no log folder can be used: {told}")
 
     @property
     def online(self) -> list[LogDir]:
         """The log dirs with working disks."""
-        return [folder for folder in self.dirs if folder.is_online]
+        return [log_dir for log_dir in self.dirs if log_dir.is_online]
 
     @property
     def online_paths(self) -> tuple[str, ...]:
         """Where they are."""
-        return tuple(folder.path for folder in self.online)
+        return tuple(log_dir.path for log_dir in self.online)
 
     def open(self, config_of: ConfigOf, now_ms: int, is_stray: IsStray = lambda *_: False) -> None:
         """Open every log in every online log dir; strays are set aside."""
-        for folder in self.online:
-            folder.open(config_of, now_ms, is_stray)
+        for log_dir in self.online:
+            log_dir.open(config_of, now_ms, is_stray)
 
     def close(self, now_ms: int, broker_epoch: int) -> None:
         """Close every log in every online log dir."""
-        for folder in self.dirs:
-            folder.close(now_ms, broker_epoch)
+        for log_dir in self.dirs:
+            log_dir.close(now_ms, broker_epoch)
 
     def dir_of(self, partition: TopicPartition) -> LogDir | None:
         """Return the log dir with this partition, online or not."""
-        return next((folder for folder in self.dirs if partition in folder.hosted), None)
+        return next((log_dir for log_dir in self.dirs if partition in log_dir.hosted), None)
 
     def log_of(self, partition: TopicPartition) -> PartitionLog | None:
         """Return the log of a partition that is kept here."""
-        folder = self.dir_of(partition)
-        return None if folder is None else folder.hosted[partition].log
+        log_dir = self.dir_of(partition)
+        return None if log_dir is None else log_dir.hosted[partition].log
 
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: TopicConfig, now_ms: int
@@ -178,19 +178,19 @@ class LogDirs:
 
     def checkpoint(self) -> None:
         """Write the checkpoints of every online log dir."""
-        for folder in self.online:
+        for log_dir in self.online:
             try:
-                folder.checkpoint()
+                log_dir.checkpoint()
             except OSError as error:
-                folder.refuse(error)
+                log_dir.refuse(error)
 
 
-def _locked(folder: LogDir) -> AbstractContextManager[object]:
+def _locked(log_dir: LogDir) -> AbstractContextManager[object]:
     """Lock one log dir; a disk that fails takes it offline."""
     try:
-        return closing(lock_log_dir(folder.open_files.disk, folder.path))
+        return closing(lock_log_dir(log_dir.open_files.disk, log_dir.path))
     except OSError as error:
         if isinstance(error, LogDirInUseError) or is_refusal(error):
             raise
-        folder.fail(error)
+        log_dir.fail(error)
         return nullcontext()
