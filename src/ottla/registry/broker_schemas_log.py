@@ -20,7 +20,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.model.settings.listeners import REGISTRY_ENDPOINT
 from ottla.registry.schemas_log import (
     EndMovedError,
@@ -272,7 +272,7 @@ class _SchemasPartition:
         """The id of this broker."""
         return self._broker.config.node_id
 
-    def _leader_id(self) -> int | None:
+    def _leader_id(self) -> BrokerId | None:
         topic = self._image.topics.get(SCHEMAS_TOPIC)
         if topic is None or topic.partitions[0].leader not in self._image.brokers:
             return None
@@ -319,12 +319,12 @@ class _SchemasPartition:
         partition.check_enough_in_sync()
         now_ms = self._broker.clock.now_ms()
         appended = partition.append_as_leader(memoryview(batch), now_ms)
-        new_end_offset = appended.last_offset + 1
+        new_end_offset = Offset(appended.last_offset + 1)
         if await self._broker.flushing.flush_where_due([partition]):
             raise OutcomeUnknownError(f"{SCHEMAS} could not be flushed")
         (error,) = await committed(
             self._broker.notifier,
-            [Awaited(partition, new_end_offset, leadership.epoch)],
+            [Awaited(partition, new_end_offset, LeaderEpoch(leadership.epoch))],
             self._deadline_ms(APPEND_MS_MAX),
             self._broker.has_valid_lease,
         )
@@ -406,7 +406,7 @@ class _SchemasPartition:
 
     async def read_here(self, partition: Partition, offset: int) -> _Part:
         """Read from the log of this broker, which leads; on a thread, because it may block."""
-        found = partition.read(offset, READ_BYTES)
+        found = partition.read(Offset(offset), READ_BYTES)
         records = found.records
         if not records.size_bytes:
             return _Part(b"", found.high_watermark)
@@ -414,7 +414,7 @@ class _SchemasPartition:
         data = await loop.run_in_executor(self._broker.threads, records.read)
         return _Part(data, found.high_watermark)
 
-    async def read_there(self, leader_id: int, offset: int, wait_ms: int) -> _Part:
+    async def read_there(self, leader_id: BrokerId, offset: int, wait_ms: int) -> _Part:
         """Fetch from the leader; OSError or ApiError if that fails."""
         assert self.topic_id is not None
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=READ_BYTES)
@@ -447,7 +447,7 @@ class _SchemasPartition:
         """Wait until the leader, or the topic, may be another."""
         await self._broker.notifier.wait_any([_CHANGED], self._deadline_ms(wait_ms))
 
-    def place(self) -> "tuple[bytes | None, int | None, Partition | None]":
+    def place(self) -> "tuple[bytes | None, BrokerId | None, Partition | None]":
         """Return the topic's id, its leader, and the partition if this broker leads it."""
         return self.topic_id, self._leader_id(), self.led()
 
@@ -488,7 +488,7 @@ class _Reading:
         return None
 
     async def _read(
-        self, leader_id: int | None, led: Partition | None, wait_ms: int
+        self, leader_id: BrokerId | None, led: Partition | None, wait_ms: int
     ) -> _Part | None:
         if led is not None:
             if wait_ms:
