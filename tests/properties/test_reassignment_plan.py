@@ -212,7 +212,9 @@ def test_too_few_brokers_are_one_sentence() -> None:
         ImpossiblePlanError, match="letters-0 has 3 replicas: they need as many brokers, not 2"
     ):
         spread({name: (1, 2, 3)}, [Site(1), Site(2)])
-    with pytest.raises(ImpossiblePlanError, match="no other broker to take the one of broker 3"):
+    with pytest.raises(
+        ImpossiblePlanError, match="no other broker can take the replica of broker 3"
+    ):
         drain({name: (1, 2, 3)}, 3, [Site(1), Site(2)])
     with pytest.raises(ImpossiblePlanError, match="letters-0"):
         drain({name: (1, 2)}, 2, [Site(1), Site(3)], to=[1])

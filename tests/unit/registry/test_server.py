@@ -128,7 +128,7 @@ def test_in_a_cluster_a_broker_takes_a_free_port_if_the_default_one_is_taken() -
     assert port == advertised != taken
 
 
-@pytest.mark.parametrize("package", ["fastavro", "jsonschema_rs", "msgspec", "google.protobuf"])
+@pytest.mark.parametrize("package", ["jsonschema_rs", "msgspec", "google.protobuf"])
 def test_without_the_packages_a_broker_runs_and_logs_how_to_install_them(package: str) -> None:
     program = (
         "import sys, logging\n"
