@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from ottla.registry.http_application import Cluster, RegistryApplication
-from ottla.registry.http_server import HttpRequest, HttpResponse, HttpServer
+from ottla.registry.http_messages import HttpRequest, HttpResponse
+from ottla.registry.http_server import HttpServer
 from ottla.registry.registry import Registry
 from ottla.registry.registry_machine import RegistryMachine
 from tests.schemas_log_twin import SchemasLogTwin, SharedLog

@@ -12,7 +12,7 @@ from random import Random
 
 from ottla.concurrency.sleep import pause
 from ottla.registry.http_application import RegistryApplication
-from ottla.registry.http_server import HttpRequest, HttpResponse
+from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.registry import Registry
 from ottla.registry.registry_machine import RegistryMachine
 from ottla.registry.registry_state import RegistryState

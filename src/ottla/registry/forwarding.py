@@ -9,7 +9,7 @@ from ssl import SSLContext
 from typing import Final
 from urllib.parse import urlsplit
 
-from ottla.registry.http_server import HEAD_BYTES_MAX, HttpRequest, HttpResponse
+from ottla.registry.http_messages import HEAD_BYTES_MAX, HttpRequest, HttpResponse
 
 RESPONSE_BYTES_MAX: Final = 8 << 20
 _PASSED_HEADERS: Final = frozenset(

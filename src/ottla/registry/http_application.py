@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 from msgspec import Struct
 
-from ottla.registry.http_server import HttpRequest, HttpResponse
+from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.openapi import openapi_document
 from ottla.registry.parsed_schemas import HeavyWorkError
 from ottla.registry.qualified_subjects import DEFAULT_CONTEXT, context_named

@@ -1,11 +1,12 @@
-"""A strict and small HTTP/1.1 server protocol: bounded requests in, whole responses out.
+"""A strict and small HTTP/1.1 server protocol: bounded requests in, responses out.
 
 Measured with `GET /schemas/ids/1` of the registry: 36 microseconds of CPU a request here, 176 with
 uvicorn and h11, which is 27,900 and 5,700 requests a second on a core. The goal of 5,000 does not
 need this protocol; it leaves room for rights and larger answers, and has the limits below.
 
 It knows keep-alive, pipelining, Content-Length and chunked bodies, HEAD, and
-`Expect: 100-continue`. It drops trailers, and knows neither upgrades nor streamed responses.
+`Expect: 100-continue`. Responses may be streamed, and bodies of chosen targets, too. It drops
+trailers, and knows no upgrades.
 
 A request that breaks RFC 9112, or a limit, gets one error response and the connection is closed:
 after it, the place where the next request begins is not certain. Requests of a connection are
@@ -14,20 +15,26 @@ handled one after the other, in their order.
 
 import asyncio
 import logging
-import re
 from asyncio import AbstractEventLoop, Transport
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from socket import socket
 from ssl import SSLContext
-from typing import Final, cast
+from typing import Any, Final, cast
 
-HEAD_BYTES_MAX: Final = 16 << 10
-"""The request line and the headers."""
-BODY_BYTES_MAX: Final = 2 << 20
-CHUNK_LINE_BYTES_MAX: Final = 256
-TRAILER_BYTES_MAX: Final = 4 << 10
+from ottla.registry.http_messages import (
+    BODY_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    AnyResponse,
+    BadRequestError,
+    Body,
+    BodyStream,
+    HttpRequest,
+    HttpResponse,
+    StreamedResponse,
+    parse_head,
+)
+
 CONNECTIONS_MAX: Final = 2048
 """Further connections are closed at once."""
 BODIES_BYTES_MAX: Final = 64 << 20
@@ -47,192 +54,9 @@ READ_AHEAD_BYTES_MAX: Final = 64 << 10
 
 _log = logging.getLogger(__name__)
 
-_REQUEST_LINE = re.compile(r"([A-Z]{1,20}) ([\x21-\x7e]+) HTTP/1\.([01])")
-_VISIBLE: Final = r"\x21-\x7e\x80-\xff"
-_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_HEADER = re.compile(rf"({_NAME}):[ \t]*((?:[{_VISIBLE}]+(?:[ \t]+[{_VISIBLE}]+)*)?)[ \t]*")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?")
-_CONTENT_LENGTH = re.compile(r"[0-9]{1,15}")
-_SINGLE_HEADERS: Final = frozenset({"content-length", "host", "transfer-encoding", "content-type"})
-
-
-@dataclass(slots=True)
-class HttpRequest:
-    """A whole request. Names of headers are in lower case; repeated ones are joined by commas."""
-
-    method: str
-    target: str
-    """The path and the query, as they were sent."""
-    headers: Mapping[str, str]
-    body: bytes = b""
-    keeps_alive: bool = True
-
-
-class HttpResponse:
-    """A whole response. It may be sent many times."""
-
-    __slots__ = ("_head", "body", "headers", "status")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: str | None = None,
-        headers: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.headers = tuple(headers)
-        if content_type is not None:
-            self.headers = ("Content-Type", content_type), *self.headers
-        lines = [f"HTTP/1.1 {status} {_phrase(status)}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in self.headers]
-        if status != HTTPStatus.NO_CONTENT:
-            lines.append(f"Content-Length: {len(body)}\r\n")
-        self._head = "".join(lines).encode("latin-1")
-
-    def encoded(self, *, with_body: bool, keeps_alive: bool) -> bytes:
-        """Return the bytes of the response."""
-        end = b"\r\n" if keeps_alive else b"Connection: close\r\n\r\n"
-        return self._head + end + self.body if with_body else self._head + end
-
-
-Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
-
-
-class BadRequestError(Exception):
-    """The input breaks the protocol or a limit; the connection ends with this status."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-@dataclass(slots=True)
-class _Body:
-    """Where the body of a request ends: at a length, or after its last chunk."""
-
-    length: int | None
-    chunks: list[bytes]
-    read_bytes: int = 0
-    in_trailer: bool = False
-    trailer_bytes: int = 0
-
-    def take(self, buffer: bytearray) -> bytes | None:
-        """Take input out of the buffer; return the body once it is complete."""
-        if self.length is None:
-            return self._take_chunks(buffer)
-        if len(buffer) < self.length:
-            return None
-        body = bytes(memoryview(buffer)[: self.length])
-        del buffer[: self.length]
-        return body
-
-    def _take_chunks(self, buffer: bytearray) -> bytes | None:
-        while not self.in_trailer:
-            end = _line_end(buffer, CHUNK_LINE_BYTES_MAX)
-            if end < 0:
-                return None
-            matched = _CHUNK_SIZE.fullmatch(buffer[:end])
-            if matched is None:
-                raise BadRequestError(400, "the size of a chunk is not valid")
-            size = int(matched[1], 16)
-            self.in_trailer = size == 0
-            self._check_size(size)
-            if self.in_trailer:
-                del buffer[: end + 2]
-            elif not self._take_chunk(buffer, end + 2, size):
-                return None
-        return self._take_trailer(buffer)
-
-    def _check_size(self, size: int) -> None:
-        if self.read_bytes + size > BODY_BYTES_MAX:
-            raise BadRequestError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
-
-    def _take_chunk(self, buffer: bytearray, start: int, size: int) -> bool:
-        end = start + size
-        if len(buffer) < end + 2:
-            return False
-        if buffer[end : end + 2] != b"\r\n":
-            raise BadRequestError(400, "a chunk does not end with a line break")
-        self.chunks.append(bytes(memoryview(buffer)[start:end]))
-        self.read_bytes += size
-        del buffer[: end + 2]
-        if len(self.chunks) > 1024:  # of single bytes, each would cost fifty
-            self.chunks = [b"".join(self.chunks)]
-        return True
-
-    def _take_trailer(self, buffer: bytearray) -> bytes | None:
-        while (end := _line_end(buffer, TRAILER_BYTES_MAX)) >= 0:
-            line = buffer[:end].decode("latin-1")
-            del buffer[: end + 2]
-            if not line:
-                return b"".join(self.chunks)
-            self.trailer_bytes += end
-            if _HEADER.fullmatch(line) is None or self.trailer_bytes > TRAILER_BYTES_MAX:
-                raise BadRequestError(400, "the trailer is not valid")
-        return None
-
-
-def _line_end(buffer: bytearray, bytes_max: int) -> int:
-    end = buffer.find(b"\r\n", 0, bytes_max)
-    if end < 0 and len(buffer) >= bytes_max:
-        raise BadRequestError(400, "a line of a chunked body is too long")
-    return end
-
-
-def parse_head(head: str) -> tuple[HttpRequest, int | None]:
-    """Parse a head without its empty line; return the request, and the length of its body.
-
-    A length of None is a chunked body. BadRequestError if the head is not valid.
-    """
-    lines = head.split("\r\n")
-    matched = _REQUEST_LINE.fullmatch(lines[0])
-    if matched is None:
-        raise BadRequestError(400, "the request line is not valid")
-    method, target, minor = matched.groups()
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        header = _HEADER.fullmatch(line)
-        if header is None:
-            raise BadRequestError(400, "a header is not valid")
-        name, value = header[1].lower(), header[2]
-        if name in headers:
-            if name in _SINGLE_HEADERS:
-                raise BadRequestError(400, f"the header {name} is repeated")
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
-    if minor == "1" and "host" not in headers:
-        raise BadRequestError(400, "the header Host is missing")
-    connection = headers.get("connection", "").lower()
-    keeps_alive = "close" not in connection if minor == "1" else "keep-alive" in connection
-    request = HttpRequest(method, target, headers, keeps_alive=keeps_alive)
-    return request, _body_length(headers, minor)
-
-
-def _body_length(headers: Mapping[str, str], minor: str) -> int | None:
-    length = headers.get("content-length")
-    coding = headers.get("transfer-encoding")
-    if coding is not None:
-        if length is not None or minor == "0":
-            raise BadRequestError(400, "Transfer-Encoding is not valid here")
-        if coding.lower() != "chunked":
-            raise BadRequestError(501, "the only known Transfer-Encoding is chunked")
-        return None
-    if length is None:
-        return 0
-    if _CONTENT_LENGTH.fullmatch(length) is None:
-        raise BadRequestError(400, "Content-Length is not valid")
-    if int(length) > BODY_BYTES_MAX:
-        raise BadRequestError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
-    return int(length)
+Handler = Callable[[HttpRequest], AnyResponse | Awaitable[AnyResponse]]
+StreamsBody = Callable[[HttpRequest], bool]
+"""Whether the body of a request, of which only the head is known, is streamed."""
 
 
 class _Connection(asyncio.Protocol):
@@ -244,8 +68,14 @@ class _Connection(asyncio.Protocol):
         self._transport: Transport | None = None
         self._buffer = bytearray()
         self._request: HttpRequest | None = None
-        self._body: _Body | None = None
-        self._handling: asyncio.Future[HttpResponse] | None = None
+        self._body: Body | None = None
+        self._input: BodyStream | None = None
+        """The body of the request that is being handled, while it arrives."""
+        self._is_input_cut = False
+        self._handling: asyncio.Future[Any] | None = None
+        self._sending: asyncio.Future[None] | None = None
+        """A streamed response; it is what is being handled then."""
+        self._writable: asyncio.Future[None] | None = None
         self._is_advancing = False
         self._is_writable = True
         self._is_discarding = False
@@ -266,6 +96,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         """End. A request that is being handled is completed, without a response."""
+        if self._sending is not None:
+            self._sending.cancel()
+        self._end_input(ConnectionResetError("the peer has closed the connection"))
         self._server.remove(self)
         self._transport = None
         self._buffer.clear()
@@ -282,7 +115,9 @@ class _Connection(asyncio.Protocol):
         if not self._buffer and self._request is None and self._handling is None:
             self.deadline = self._loop.time() + REQUEST_SECONDS_MAX
         self._buffer += data
-        if self._handling is None and self._is_writable:
+        if self._input is not None:
+            self._feed()
+        elif self._handling is None and self._is_writable:
             self._advance()
         elif len(self._buffer) > READ_AHEAD_BYTES_MAX and self._transport is not None:
             self._count()
@@ -291,15 +126,20 @@ class _Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep the connection until the received requests are answered."""
         self._has_ended_input = True
+        self._end_input(BadRequestError(400, "the body is cut off"))
         return self._handling is not None and not self._is_discarding
 
     def pause_writing(self) -> None:
         """Handle no further request until the peer has read."""
         self._is_writable = False
+        if self._sending is not None:
+            self.deadline = self._loop.time() + SENDING_SECONDS_MAX
 
     def resume_writing(self) -> None:
         """Go on."""
         self._is_writable = True
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
         if self._handling is None and not self._is_discarding:
             self._begin_reading()
             self._advance()
@@ -355,6 +195,11 @@ class _Connection(asyncio.Protocol):
             return None
         assert self._request is not None
         assert self._body is not None
+        if self._server.streams_body(self._request):
+            request, self._request = self._request, None
+            request.stream = self._input = BodyStream(self._on_room)
+            self._feed()
+            return request
         body = self._body.take(self._buffer)
         if body is None:
             return None
@@ -373,8 +218,9 @@ class _Connection(asyncio.Protocol):
             return False
         head = buffer[:end].decode("latin-1")
         del buffer[: end + 4]
-        self._request, length = parse_head(head)
-        self._body = _Body(length, [])
+        bytes_max = self._server.body_bytes_max
+        self._request, length = parse_head(head, bytes_max)
+        self._body = Body(length, [], bytes_max)
         expectation = self._request.headers.get("expect")
         if expectation is not None:
             self._answer_expectation(expectation, length)
@@ -386,6 +232,42 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None and length != 0 and not self._buffer:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def _feed(self) -> None:
+        """Move input into the streamed body."""
+        body, stream = self._body, self._input
+        assert body is not None
+        assert stream is not None
+        try:
+            while stream.has_room:
+                piece = body.take_piece(self._buffer)
+                if piece is None:
+                    return
+                stream.put(piece)
+                if not piece:
+                    self._input = self._body = None
+                    return
+        except BadRequestError as bad:
+            self._end_input(bad)
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _on_room(self) -> None:
+        if self._input is None or self._transport is None:
+            return
+        self._transport.resume_reading()
+        self._feed()
+
+    @property
+    def _has_whole_input(self) -> bool:
+        return self._input is None and not self._is_input_cut
+
+    def _end_input(self, failure: Exception) -> None:
+        """End a streamed body that is not complete; the connection closes after the response."""
+        if self._input is not None:
+            self._input.fail(failure)
+            self._input = None
+            self._is_input_cut = True
+
     def _handle(self, request: HttpRequest) -> None:
         try:
             handled = self._server.handler(request)
@@ -393,6 +275,9 @@ class _Connection(asyncio.Protocol):
             handled = self._failed(request)
         if isinstance(handled, HttpResponse):
             self._respond(request, handled)
+            return
+        if isinstance(handled, StreamedResponse):
+            self._begin_sending(request, handled)
             return
         self._handling = asyncio.ensure_future(handled)
         self._server.keep(self._handling)
@@ -403,7 +288,7 @@ class _Connection(asyncio.Protocol):
         _log.exception("Handling %s %.200s failed", request.method, request.target)
         return _error(500, "internal error")
 
-    def _on_handled(self, request: HttpRequest, done: "asyncio.Future[HttpResponse]") -> None:
+    def _on_handled(self, request: HttpRequest, done: "asyncio.Future[AnyResponse]") -> None:
         self._handling = None
         if done.cancelled():
             self.abort()
@@ -413,16 +298,71 @@ class _Connection(asyncio.Protocol):
             _log.error(
                 "Handling %s %.200s failed", request.method, request.target, exc_info=failure
             )
-        self._respond(request, done.result() if failure is None else _error(500, "internal error"))
+        response = done.result() if failure is None else _error(500, "internal error")
+        if isinstance(response, StreamedResponse):
+            self._begin_sending(request, response)
+            return
+        self._respond(request, response)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._is_ready():
             self._begin_reading()
             self._advance()
+
+    def _begin_sending(self, request: HttpRequest, response: StreamedResponse) -> None:
+        if self._transport is None:
+            return
+        self._handling = self._sending = asyncio.ensure_future(self._send(request, response))
+        self._server.keep(self._sending)
+        self._sending.add_done_callback(lambda done: self._on_sent(request, done))
+
+    async def _send(self, request: HttpRequest, response: StreamedResponse) -> None:
+        is_chunked = request.takes_chunks
+        async with aclosing(response.pieces) as pieces:
+            # A body that still arrives does not end at a certain place: no request follows it.
+            request.keeps_alive = request.keeps_alive and is_chunked and self._has_whole_input
+            await self._send_piece(
+                response.head(is_chunked=is_chunked, keeps_alive=request.keeps_alive)
+            )
+            if request.method == "HEAD":
+                return
+            async for piece in pieces:
+                if piece:
+                    framed = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+                    await self._send_piece(framed)
+            if is_chunked:
+                await self._send_piece(b"0\r\n\r\n")
+
+    async def _send_piece(self, piece: bytes) -> None:
+        if self._transport is None:
+            raise asyncio.CancelledError
+        self._transport.write(piece)
+        while not self._is_writable:
+            self._writable = self._loop.create_future()
+            await self._writable
+
+    def _on_sent(self, request: HttpRequest, done: "asyncio.Future[None]") -> None:
+        self._handling = self._sending = None
+        failure = None if done.cancelled() else done.exception()
+        if failure is not None:
+            _log.error("Sending %s %.200s failed", request.method, request.target, exc_info=failure)
+        if done.cancelled() or failure is not None:
+            self.abort()
+        elif not request.keeps_alive:
+            self._discard()
+        else:
+            self._go_on()
 
     def _respond(self, request: HttpRequest, response: HttpResponse) -> None:
         transport = self._transport
         if transport is None:
             return
-        keeps_alive = request.keeps_alive and not (self._has_ended_input and not self._buffer)
+        keeps_alive = (
+            request.keeps_alive
+            and self._has_whole_input
+            and not (self._has_ended_input and not self._buffer)
+        )
         with_body = request.method != "HEAD"
         self.deadline = self._loop.time() + IDLE_SECONDS_MAX
         transport.write(response.encoded(with_body=with_body, keeps_alive=keeps_alive))
@@ -445,6 +385,7 @@ class _Connection(asyncio.Protocol):
 
     def _discard(self) -> None:
         self._is_discarding = True
+        self._end_input(ConnectionResetError("the response was sent"))
         self._buffer.clear()
         self._request = self._body = None
         self._count()
@@ -467,11 +408,20 @@ def _error(status: int, reason: str) -> HttpResponse:
 class HttpServer:
     """Serves a handler on listening sockets, on the running event loop."""
 
-    def __init__(self, handler: Handler, *, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        streams_body: StreamsBody = lambda _: False,
+    ) -> None:
         self.handler = handler
+        self.body_bytes_max = body_bytes_max
+        self.streams_body = streams_body
         self._connections_max = connections_max
         self._connections: set[_Connection] = set()
-        self._tasks: set[asyncio.Future[HttpResponse]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
@@ -515,7 +465,7 @@ class HttpServer:
         """Forget a connection."""
         self._connections.discard(connection)
 
-    def keep(self, task: "asyncio.Future[HttpResponse]") -> None:
+    def keep(self, task: "asyncio.Future[Any]") -> None:
         """Hold a task until it is done: the event loop has weak references only."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from ottla.concurrency.sleep import pause
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.registry.http_server import HttpRequest, HttpResponse
+from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.parsed_schemas import HeavyWorkError
 from ottla.registry.registry_errors import (
     forwarding_failed,

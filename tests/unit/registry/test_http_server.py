@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from ottla.registry import http_server
-from ottla.registry.http_server import HttpRequest, HttpResponse, HttpServer
+from ottla.registry.http_messages import HttpRequest, HttpResponse
+from ottla.registry.http_server import HttpServer
 from tests.registries import http_registry
 
 Talk = Callable[[bytes], Awaitable[bytes]]

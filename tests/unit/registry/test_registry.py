@@ -10,7 +10,8 @@ import pytest
 from ottla.registry import registry as registry_module
 from ottla.registry.forwarding import Forwarder
 from ottla.registry.http_application import RegistryApplication
-from ottla.registry.http_server import HttpRequest, HttpResponse, HttpServer
+from ottla.registry.http_messages import HttpRequest, HttpResponse
+from ottla.registry.http_server import HttpServer
 from ottla.registry.registry import Forward, Registry
 from ottla.registry.registry_machine import RegistryMachine
 from ottla.registry.schemas_records import schema_record
