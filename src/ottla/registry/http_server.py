@@ -75,6 +75,8 @@ class _Connection(asyncio.Protocol):
         self._handling: asyncio.Future[Any] | None = None
         self._sending: asyncio.Future[None] | None = None
         """A streamed response; it is what is being handled then."""
+        self._sends_alone = False
+        """Whether the request of the streamed response had no streamed body."""
         self._writable: asyncio.Future[None] | None = None
         self._is_advancing = False
         self._is_writable = True
@@ -127,6 +129,9 @@ class _Connection(asyncio.Protocol):
         """Keep the connection until the received requests are answered."""
         self._has_ended_input = True
         self._end_input(BadRequestError(400, "the body is cut off"))
+        if self._sending is not None and self._sends_alone:
+            # A stream may be silent for hours: without this, the close of the peer would stay unknown.
+            return False
         return self._handling is not None and not self._is_discarding
 
     def pause_writing(self) -> None:
@@ -313,6 +318,7 @@ class _Connection(asyncio.Protocol):
     def _begin_sending(self, request: HttpRequest, response: StreamedResponse) -> None:
         if self._transport is None:
             return
+        self._sends_alone = request.stream is None
         self._handling = self._sending = asyncio.ensure_future(self._send(request, response))
         self._server.keep(self._sending)
         self._sending.add_done_callback(lambda done: self._on_sent(request, done))
