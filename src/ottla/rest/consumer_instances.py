@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.consumer.async_consumer import AsyncConsumer
@@ -17,10 +17,12 @@ from ottla.clients.consumer.state.errors import ConsumerError
 from ottla.concurrency.sleep import pause
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
-from ottla.model.linear_regex import Pattern
 from ottla.rest.embedded_formats import TYPE_BY_FORMAT, DataType
 from ottla.rest.reading import FETCHED_BYTES_MAX
 from ottla.rest.rest_errors import RestError, instance_not_found, short
+
+if TYPE_CHECKING:
+    from ottla.model.linear_regex import Pattern
 
 IDLE_MS_MAX: Final = 300_000
 """After so long without a request an instance ends."""
