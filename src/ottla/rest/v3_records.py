@@ -233,7 +233,8 @@ async def produce_batch(call: Call) -> Answer:
     batch: V3Batch = call.body
     _check_batch(batch)
     writer = await _writer(call)
-    successes, failures = [], []
+    successes: list[Report] = []
+    failures: list[Report] = []
     sent: list[tuple[str, _Written]] = []
     for entry in batch.entries:
         try:
@@ -277,25 +278,29 @@ async def _writer(call: Call) -> RecordWriter:
 
 
 async def _reports(writer: RecordWriter, stream: BodyStream) -> AsyncGenerator[bytes, None]:
+    try:
+        async for texts in _objects(stream):
+            async for report in _reports_of(writer, texts):
+                yield _encode(report) + b"\n"
+    except TimeoutError:
+        late = RestError(408, f"no record came within {STREAM_IDLE_SECONDS_MAX:g} s")
+        yield _encode(failure_report(late)) + b"\n"
+    except (RestError, BadRequestError) as bad:
+        yield _encode(failure_report(RestError(400, str(bad)))) + b"\n"
+
+
+async def _objects(stream: BodyStream) -> AsyncGenerator[list[bytes], None]:
+    """Yield the objects of the body, some at a time, as they arrive."""
     objects = ObjectSplitter()
     while True:
-        try:
-            async with asyncio.timeout(STREAM_IDLE_SECONDS_MAX):
-                piece = await stream.read()
-            texts = objects.split(piece)
-            while texts:
-                some, texts = texts[:UNREPORTED_RECORDS_MAX], texts[UNREPORTED_RECORDS_MAX:]
-                async for report in _reports_of(writer, some):
-                    yield _encode(report) + b"\n"
-            if not piece:
-                objects.end()
-                return
-        except TimeoutError:
-            late = RestError(408, f"no record came within {STREAM_IDLE_SECONDS_MAX:g} s")
-            yield _encode(failure_report(late)) + b"\n"
-            return
-        except (RestError, BadRequestError) as bad:
-            yield _encode(failure_report(RestError(400, str(bad)))) + b"\n"
+        async with asyncio.timeout(STREAM_IDLE_SECONDS_MAX):
+            piece = await stream.read()
+        texts = objects.split(piece)
+        while texts:
+            yield texts[:UNREPORTED_RECORDS_MAX]
+            texts = texts[UNREPORTED_RECORDS_MAX:]
+        if not piece:
+            objects.end()
             return
 
 
