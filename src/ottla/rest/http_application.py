@@ -57,7 +57,7 @@ def _grown(node: _Node, segment: str) -> _Node:
 
 
 _TREE: Final = _tree(ROUTES)
-_DECODERS: Final = {
+_DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = {
     route.body: msgspec.json.Decoder(route.body) for route in ROUTES if route.body is not None
 }
 

@@ -7,6 +7,7 @@ by a report as soon as it is written, in the same order.
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -89,15 +90,33 @@ _encode = msgspec.json.encode
 Report = dict[str, Any]
 
 
-class _Written:
-    """A record that was sent, and its report to be."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An encoded key or value."""
 
-    def __init__(
-        self, sending: Sending, record: Outgoing, writers: tuple[SchemaWriter | None, ...]
-    ) -> None:
-        self.sending = sending
-        self.record = record
-        self.writers = writers
+    data: bytes | None = None
+    type: DataType | None = None
+    writer: SchemaWriter | None = None
+
+    def report(self) -> Report | None:
+        """Return the part's report, None without a part."""
+        if self.data is None or self.type is None:
+            return None
+        report: Report = {"type": self.type.value, "size": len(self.data)}
+        if self.writer is not None:
+            report["subject"] = self.writer.subject
+            report["schema_id"] = self.writer.schema_id
+            report["schema_version"] = self.writer.version
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A record that was sent."""
+
+    sending: Sending
+    key: _Part
+    value: _Part
 
 
 class RecordWriter:
@@ -112,11 +131,11 @@ class RecordWriter:
         """Encode and queue a record; RestError if it does not fit."""
         if len(record.headers) > HEADERS_MAX:
             raise RestError(42206, f"A record has at most {HEADERS_MAX} headers.")
-        key, key_writer = await self._part("key", record.key)
-        value, value_writer = await self._part("value", record.value)
+        key = await self._part("key", record.key)
+        value = await self._part("value", record.value)
         outgoing = Outgoing(
-            key,
-            value,
+            key.data,
+            value.data,
             record.partition_id,
             _timestamp_ms(record.timestamp),
             [(row.name, _header_value(row)) for row in record.headers],
@@ -124,13 +143,11 @@ class RecordWriter:
         sending = await self._call.services.producing.send(
             self._call.topic, self._partition_count, outgoing
         )
-        return _Written(sending, outgoing, (key_writer, value_writer))
+        return _Written(sending, key, value)
 
-    async def _part(
-        self, part: str, given: V3Data | None
-    ) -> tuple[bytes | None, SchemaWriter | None]:
+    async def _part(self, part: str, given: V3Data | None) -> _Part:
         if given is None:
-            return None, None
+            return _Part()
         form = _data_type(part, given.type)
         choice = SchemaChoice(
             form,
@@ -146,11 +163,11 @@ class RecordWriter:
         if form is not None and form not in SCHEMA_TYPE_BY_TYPE:
             if names_schema:
                 raise RestError(42206, f"The type {form.value} of the {part} has no schema.")
-            return plain_bytes(form, given.data, part), None
+            return _Part(plain_bytes(form, given.data, part), form)
         if given.data is None and not names_schema:
-            return None, None
+            return _Part()
         writer = await self._call.services.formats.writer(self._call.topic, part, choice)
-        return writer.written(given.data, part), writer
+        return _Part(writer.written(given.data, part), writer.type, writer)
 
     async def report(self, written: _Written) -> Report:
         """Wait for a record, and return its report."""
@@ -165,21 +182,10 @@ class RecordWriter:
             "offset": result.offset,
             "timestamp": _iso(result.timestamp),
         }
-        parts = (("key", written.record.key), ("value", written.record.value))
-        for (part, data), writer in zip(parts, written.writers, strict=True):
-            if data is not None:
-                report[part] = _part_report(data, writer)
+        for name, part in (("key", written.key), ("value", written.value)):
+            if (shown := part.report()) is not None:
+                report[name] = shown
         return report
-
-
-def _part_report(data: bytes, writer: SchemaWriter | None) -> Report:
-    report: Report = {"size": len(data)}
-    if writer is not None:
-        report["type"] = writer.type.value
-        report["subject"] = writer.subject
-        report["schema_id"] = writer.schema_id
-        report["schema_version"] = writer.version
-    return report
 
 
 def failure_report(refused: RestError) -> Report:

@@ -13,7 +13,8 @@ from typing import Final, Self
 from ottla.broker.startup.assembly import Broker as RunningBroker
 from ottla.broker.startup.system_environment import this_machine
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.registry.server import RegistryServer, open_registry
+from ottla.registry.server import RegistryServer
+from ottla.rest.server import BrokerServices, RestServer, open_services
 from ottla.runtime import event_loop
 
 LISTENER: Final = "PLAINTEXT"
@@ -30,7 +31,7 @@ class Broker:
     """A broker that serves during the `with` block, or from `start` to `stop`.
 
     Its data is in `data_dir`, or in a temporary directory. Settings have Kafka's names. There
-    may be any number of brokers at once. Each may be used from any thread, and from processes
+    may be any number of brokers at once. With `rest` it has a REST proxy. Each may be used from any thread, and from processes
     forked while it runs, but only the process that started it can stop it.
     """
 
@@ -40,12 +41,14 @@ class Broker:
         *,
         data_dir: str | os.PathLike[str] | None = None,
         port: int = 0,
+        rest: bool = False,
     ) -> None:
         self.port = port
         """The port for clients, once the broker is started."""
         self.admin_port: int | None = None
         """The port of metrics and health, if `ottla.admin.listener` was set."""
-        self._registry_port: int | None = None
+        self._registry_port: int | None = 0 if rest else None
+        self._rest_port: int | None = 0 if rest else None
         self._given = dict(settings or {})
         self._process_id = os.getpid()
         self._remove_folder: weakref.finalize[[str, int], Broker] | None = None
@@ -76,6 +79,14 @@ class Broker:
         assert self._run is not None, "it is not started"
         self._registry_port = self._run.registry_port()
         return f"http://{HOST}:{self._registry_port}"
+
+    @property
+    def rest_url(self) -> str:
+        """The URL of the REST proxy of `Broker(rest=True)`. It keeps its port over restarts."""
+        assert self._run is not None, "it is not started"
+        self._rest_port = self._run.rest_port()
+        assert self._rest_port is not None, "there is no REST proxy: create Broker(rest=True)"
+        return f"http://{HOST}:{self._rest_port}"
 
     def start(self) -> None:
         """Start, and return when clients can connect. Raises the error of a failed start."""
@@ -114,6 +125,8 @@ class Broker:
         settings = {**DEFAULTS, "listeners": listeners, "log.dirs": self.data_dir}
         if self._registry_port is not None:
             settings["ottla.schema.registry.listener"] = f"{HOST}:{self._registry_port}"
+        if self._rest_port is not None:
+            settings["ottla.rest.listener"] = f"{HOST}:{self._rest_port}"
         return {**settings, **self._given}
 
 
@@ -149,10 +162,19 @@ class _Run:
                 self._registry = opening.result()
             return self._registry.port
 
+    def rest_port(self) -> int | None:
+        """Return the port of the REST proxy, None without one."""
+        assert self._broker is not None
+        service = self._broker.service
+        if isinstance(service, BrokerServices) and isinstance(service.rest, RestServer):
+            return service.rest.port
+        return None
+
     async def _open_registry(self) -> RegistryServer:
         assert self._broker is not None
-        if isinstance(self._broker.service, RegistryServer):
-            return self._broker.service
+        service = self._broker.service
+        if isinstance(service, BrokerServices) and isinstance(service.registry, RegistryServer):
+            return service.registry
         registry = await RegistryServer.on_free_port()
         registry.begin(self._broker.access())
         return registry
@@ -176,7 +198,7 @@ class _Run:
 
     async def _serve(self) -> None:
         config = BrokerConfig.parse(self._settings)
-        self._broker = broker = await RunningBroker.start(config, this_machine(), open_registry)
+        self._broker = broker = await RunningBroker.start(config, this_machine(), open_services)
         self.port = broker.endpoints.advertised(config.broker_listeners[0].name).port
         self.admin_port = broker.operations.admin_port
         self._loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ from ottla.cli.support.ready_file import remove, write_atomically
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.properties import PropertiesError
 from ottla.model.settings.setting_sources import gather_settings
-from ottla.registry.server import open_registry
+from ottla.rest.server import open_services
 from ottla.runtime import event_loop
 from ottla.runtime.logs import LogFormat, configure_logging
 from ottla.runtime.process import raise_descriptors_max
@@ -177,7 +177,7 @@ async def _started(config: BrokerConfig, stopping: asyncio.Event) -> Broker | No
     """
     loop = asyncio.get_running_loop()
     starting = loop.create_task(
-        Broker.start(config, this_machine(socket.gethostname()), open_registry)
+        Broker.start(config, this_machine(socket.gethostname()), open_services)
     )
 
     def stop() -> None:

@@ -548,6 +548,11 @@ class BrokerSettings:
         "The address of the schema registry, or empty for none; if it is not set, a broker that"
         " finds the port in use starts without one.",
     )
+    ottla_rest_listener: HttpListener | None = at_start(
+        None,
+        HTTP_LISTENER,
+        "The address of the REST proxy, such as 127.0.0.1:8082, or empty for none.",
+    )
     log_scrub_interval_ms: int = setting(
         7 * 86_400_000,
         long(1, also=-1),
