@@ -130,7 +130,7 @@ class _Connection(asyncio.Protocol):
         self._has_ended_input = True
         self._end_input(BadRequestError(400, "the body is cut off"))
         if self._sending is not None and self._sends_alone:
-            # A stream may be silent for hours: without this, the close of the peer would stay unknown.
+            # A stream may be silent for hours, and then no write would show that the peer is gone.
             return False
         return self._handling is not None and not self._is_discarding
 

@@ -285,7 +285,7 @@ async def _arrow_pieces(consumer: AsyncConsumer, wanted: _Range) -> AsyncGenerat
     is_over = wanted.ends is not None and wanted.starts == wanted.ends
     while not is_over and left != 0:
         seconds = QUIET_SECONDS if wanted.ends is None else 1.0
-        table = await consumer.poll_arrow(timeout=seconds)
+        table = await consumer.poll_arrow(writer.columns, timeout=seconds)
         piece, count = writer.write(table, wanted.ends, left)
         left = None if left is None else left - count
         yield piece

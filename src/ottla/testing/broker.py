@@ -31,8 +31,9 @@ class Broker:
     """A broker that serves during the `with` block, or from `start` to `stop`.
 
     Its data is in `data_dir`, or in a temporary directory. Settings have Kafka's names. There
-    may be any number of brokers at once. With `rest` it has a REST proxy. Each may be used from any thread, and from processes
-    forked while it runs, but only the process that started it can stop it.
+    may be any number of brokers at once. With `rest` it has a REST proxy. Each may be used from any
+    thread, and from processes forked while it runs, but only the process that started it can stop
+    it.
     """
 
     def __init__(

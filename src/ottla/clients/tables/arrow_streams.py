@@ -18,9 +18,14 @@ class ArrowStreamWriter:
     def __init__(self) -> None:
         self._schema = arrow.schema(include_headers=True)
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the tables to write."""
+        return list(self._schema.names)
+
     def begin(self) -> bytes:
         """Return the schema's message."""
-        return self._schema.serialize().to_pybytes()
+        return bytes(self._schema.serialize())
 
     def write(
         self,
@@ -33,7 +38,7 @@ class ArrowStreamWriter:
             table = table.filter(_is_before(table, end_offsets))
         if rows_max is not None:
             table = table.slice(0, rows_max)
-        pieces = [batch.serialize().to_pybytes() for batch in table.to_batches() if batch.num_rows]
+        pieces = [bytes(batch.serialize()) for batch in table.to_batches() if batch.num_rows]
         return b"".join(pieces), table.num_rows
 
     @staticmethod
