@@ -69,6 +69,7 @@ def test_a_request_starts_the_five_minutes_again() -> None:
 
 def test_the_number_of_instances_is_bounded() -> None:
     async def story(instances: ConsumerInstances, _: HandClock) -> None:
+        await asyncio.sleep(0)
         instances.create("group", {})
         instances.create("group", {})
         with pytest.raises(RestError, match="delete one first") as refused:
@@ -92,6 +93,7 @@ def test_the_number_of_instances_is_bounded() -> None:
 )
 def test_invalid_settings_are_refused(given: dict[str, str], code: int) -> None:
     async def story(instances: ConsumerInstances, _: HandClock) -> None:
+        await asyncio.sleep(0)
         instances.create("group", {"name": "one"})
         with pytest.raises(RestError) as refused:
             instances.create("group", given)
