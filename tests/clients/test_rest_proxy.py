@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 from http.client import HTTPConnection
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa

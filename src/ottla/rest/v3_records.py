@@ -50,7 +50,7 @@ class V3Header(Struct):
     value: str | None = None
 
 
-class V3Data(Struct):
+class V3Part(Struct):
     """A key or value, and its format or schema."""
 
     type: str | None = None
@@ -68,8 +68,8 @@ class V3Record(Struct):
 
     partition_id: int | None = None
     headers: list[V3Header] = []
-    key: V3Data | None = None
-    value: V3Data | None = None
+    key: V3Part | None = None
+    value: V3Part | None = None
     timestamp: str | int | None = None
 
 
@@ -145,7 +145,7 @@ class RecordWriter:
         )
         return _Written(sending, key, value)
 
-    async def _part(self, part: str, given: V3Data | None) -> _Part:
+    async def _part(self, part: str, given: V3Part | None) -> _Part:
         if given is None:
             return _Part()
         form = _data_type(part, given.type)
