@@ -239,7 +239,7 @@ def _response(answer: Any, content_type: str) -> AnyResponse:
 
 
 def refusal_response(refused: RestError, content_type: str = "application/json") -> HttpResponse:
-    """Return the response for a refusal; its type is JSON, whatever type was asked for."""
+    """Return the response for a refusal; its type is always JSON."""
     if not content_type.endswith("json") or content_type == "application/x-ndjson":
         content_type = "application/json"
     body = _encode(_Error(refused.code, refused.message))

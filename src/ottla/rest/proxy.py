@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """What the proxy needs from its broker."""
+    """The addresses and settings that a broker gives to its proxy."""
 
     bootstrap_servers: str
     registry_url: str | None

@@ -31,13 +31,15 @@ class Readers:
         self._readers_max = readers_max
         self._count = 0
 
+    def check(self) -> None:
+        """RestError 429 if too many requests read."""
+        if self._count >= self._readers_max:
+            raise RestError(429, f"{self._readers_max} requests already read: repeat it later.")
+
     @asynccontextmanager
     async def open(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[AsyncConsumer]:
         """Read these partitions; RestError 429 if too many requests do."""
-        if self._count >= self._readers_max:
-            raise RestError(
-                429, f"{self._readers_max} requests already read records: repeat this one later."
-            )
+        self.check()
         self._count += 1
         try:
             async with AsyncConsumer(reader_settings(self._settings)) as consumer:

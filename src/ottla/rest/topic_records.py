@@ -13,6 +13,7 @@ A path is key, partition, offset, timestamp, or a JSON pointer into the value, s
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import eq, ge, gt, le, lt, ne
@@ -118,7 +119,7 @@ def _wanted(given: str | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What to read: the first and the end offset by partition; no end while following."""
+    """The first and the end offset by partition; no end while following."""
 
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int] | None
@@ -133,25 +134,18 @@ async def records(call: Call) -> StreamedResponse:
     if call.content_type == ARROW_TYPE and filters:
         raise unprocessable("A filter works with lines and events, not with Arrow.")
     wanted = await _wanted_range(call)
-    reader = call.services.readers.open(sorted(wanted.starts))
-    consumer = await reader.__aenter__()
-    try:
+    call.services.readers.check()
+    return StreamedResponse(200, _read(call, wanted, filters), call.content_type)
+
+
+async def _read(call: Call, wanted: _Range, filters: list[Filter]) -> AsyncGenerator[bytes, None]:
+    # Opened here: a generator that is closed before its start runs none of its clean-up.
+    async with call.services.readers.open(sorted(wanted.starts)) as consumer:
         for name, offset in wanted.starts.items():
             consumer.seek(name, offset)
-        pieces = _pieces(call, consumer, wanted, filters)
-    except BaseException:
-        await reader.__aexit__(None, None, None)
-        raise
-
-    async def closing() -> AsyncGenerator[bytes, None]:
-        try:
+        async with aclosing(_pieces(call, consumer, wanted, filters)) as pieces:
             async for piece in pieces:
                 yield piece
-        finally:
-            await pieces.aclose()
-            await reader.__aexit__(None, None, None)
-
-    return StreamedResponse(200, closing(), call.content_type)
 
 
 def _pieces(
