@@ -93,11 +93,13 @@ async def _open_services(settings: ProxySettings, opened: AsyncExitStack, clock:
         opened.push_async_callback(registry.close)
     instances = ConsumerInstances(client, clock, randomness)
     opened.push_async_callback(instances.close)
+    readers = Readers(client)
+    opened.push_async_callback(readers.close)
     return Services(
         view,
         AsyncAdmin.over(view),
         Producing(producer, view, creates_topics=settings.creates_topics),
-        Readers(client),
+        readers,
         instances,
         Formats(registry),
         clock,

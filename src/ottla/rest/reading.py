@@ -1,5 +1,6 @@
 """Reads records of a topic without a group: consumers for single requests, and their limit."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -30,6 +31,7 @@ class Readers:
         self._settings = settings
         self._readers_max = readers_max
         self._count = 0
+        self._closing: set[asyncio.Future[None]] = set()
 
     def check(self) -> None:
         """RestError 429 if too many requests read."""
@@ -42,11 +44,22 @@ class Readers:
         self.check()
         self._count += 1
         try:
-            async with AsyncConsumer(reader_settings(self._settings)) as consumer:
+            consumer = AsyncConsumer(reader_settings(self._settings))
+            try:
                 consumer.assign(partitions)
                 yield consumer
+            finally:
+                # A task of its own: a request may be cancelled twice, by its peer and by a stop.
+                closing = asyncio.ensure_future(consumer.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+                await asyncio.shield(closing)
         finally:
             self._count -= 1
+
+    async def close(self) -> None:
+        """Wait until the consumers of ended requests are closed."""
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
 
 def reader_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
