@@ -24,6 +24,10 @@ MODULE_BY_COMMAND: Final = {
     "consume": ("ottla.cli.commands.consume", "Read records from topics to stdout."),
     "group": ("ottla.cli.commands.group", "List, describe, reset and delete consumer groups."),
     "transaction": ("ottla.cli.commands.transaction", "List, describe, find and end transactions."),
+    "schema": (
+        "ottla.cli.commands.schema",
+        "Show, register, check, compare and infer schemas.",
+    ),
     "config": (
         "ottla.cli.commands.config",
         "Describe and change settings of topics, brokers, groups.",

@@ -4,15 +4,24 @@ import asyncio
 import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
 from ottla.cli.support.exit_codes import WrongCallError, say
-from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
+from ottla.cli.support.options import (
+    DEFAULT_BROKERS,
+    DEFAULT_REGISTRY,
+    Brokers,
+    KeySchema,
+    RegistryUrl,
+    Settings,
+    ValueSchema,
+    with_cluster,
+)
 from ottla.cli.support.positions import END, Position, parse_position, resolve
 from ottla.cli.support.record_format import Render, renderer
 from ottla.clients.admin.admin_offsets import OffsetSpec
@@ -27,6 +36,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 if TYPE_CHECKING:
+    from ottla.cli.support.schema_records import PartSchema
     from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 
 
@@ -62,7 +72,23 @@ The format is `json`, for one object per line, or has these fields:
   %t topic   %p partition   %o offset   %k key   %v value   %h headers
   %T time in milliseconds   %K %V size of key and value    %H number of headers
   %e leader epoch   %i number of the record   %%   \\n \\t \\r \\0 \\xHH
+
+--decode value (or key, or key,value) reads values by the schema of their writer, which is in the
+registry, and shows them as JSON; --value-schema and --key-schema read them as another schema.
 """
+
+
+ReadCommitted = Annotated[
+    bool,
+    typer.Option(
+        "--read-committed/--read-uncommitted",
+        help="Leave out or show records of transactions that are open or aborted.",
+    ),
+]
+Decode = Annotated[
+    str | None,
+    typer.Option("--decode", metavar="PARTS", help="value, key, or key,value: by the registry."),
+]
 
 
 class ReadingMember:
@@ -121,18 +147,34 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
     app.command(name, help=f"{summary}\n\n{DETAILS}")(consume)
 
 
+class RecordSink(Protocol):
+    """Takes records until it has enough."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are enough records."""
+        ...
+
+    @property
+    def wanted_max(self) -> int:
+        """The largest number of records to take at once."""
+        ...
+
+    async def take(self, records: Sequence[ConsumerRecord]) -> None:
+        """Take the next records."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The records to read, and how to show them."""
+    """The records to read."""
 
     topics: list[str]
     partitions: list[int]
     begin: Position
     end: Position | None
     """None for no end."""
-    count_max: int | None
-    render: Render
-    is_committed_only: bool
+    is_committed_only: bool = True
 
     def settings(self, group_id: str | None = None) -> ConsumerSettings:
         """Return the settings of the consumer."""
@@ -164,13 +206,11 @@ def consume(
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="Read as a member of this consumer group.")
     ] = None,
-    read_committed: Annotated[
-        bool,
-        typer.Option(
-            "--read-committed/--read-uncommitted",
-            help="Leave out or show records of transactions that are open or aborted.",
-        ),
-    ] = True,
+    read_committed: ReadCommitted = True,
+    decode: Decode = None,
+    key_schema: KeySchema = None,
+    value_schema: ValueSchema = None,
+    registry: RegistryUrl = DEFAULT_REGISTRY,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
@@ -184,39 +224,90 @@ def consume(
         partitions or [],
         parse_position(begin),
         None if follow else parse_position(end) if end is not None else END,
-        count,
-        renderer(form),
         read_committed,
     )
-    read = _read if group is None else partial(_read_as_member, group_id=group)
-    with_cluster(brokers, settings, lambda view: read(view, reading), ConsumerError)
+    decoding = _decoding(registry, decode, key_schema, value_schema)
+    expected = () if decoding is None else decoding.refusals()
+    show = partial(_show, reading=reading, group=group, decoding=decoding)
+    printer = Printer(renderer(form), count)
+    with_cluster(brokers, settings, lambda view: show(view, printer), ConsumerError, *expected)
 
 
-async def _read(view: ClusterView, reading: Reading) -> None:
+async def _show(
+    view: ClusterView,
+    printer: "Printer",
+    reading: Reading,
+    group: str | None,
+    decoding: "_Decoding | None",
+) -> None:
+    async with AsyncExitStack() as stack:
+        if decoding is not None:
+            printer.decoder = await stack.enter_async_context(decoding.open())
+        if group is None:
+            await read(view, reading, printer)
+        else:
+            await _read_as_member(view, reading, printer, group)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoding:
+    """The parts of records to decode; the modules of schemas are imported only for them."""
+
+    url: str
+    parts: tuple[str, ...]
+    readers: "Sequence[PartSchema]"
+
+    def open(self) -> Any:
+        """Return the decoder, for `async with`."""
+        from ottla.cli.support.schema_records import RecordDecoder  # noqa: PLC0415
+
+        return RecordDecoder(self.url, self.parts, self.readers)
+
+    @staticmethod
+    def refusals() -> tuple[type[Exception], ...]:
+        """Return the exceptions of decoding."""
+        from ottla.cli.support import schema_records, schema_registry  # noqa: PLC0415
+
+        return (schema_records.UnfitRecordError, *schema_registry.REFUSALS)
+
+
+def _decoding(
+    url: str, decode: str | None, key_schema: str | None, value_schema: str | None
+) -> _Decoding | None:
+    if not (decode or key_schema or value_schema):
+        return None
+    from ottla.cli.support.schema_records import parse_parts, part_schemas  # noqa: PLC0415
+
+    readers = part_schemas(url, key_schema, value_schema, is_registering=False)
+    return _Decoding(url, parse_parts(decode), readers)
+
+
+async def read(view: ClusterView, reading: Reading, sink: RecordSink) -> None:
+    """Read records into a sink, without a group."""
     names = await _partitions(view, reading)
     begins, ends = await _bounds(AsyncAdmin.over(view), names, reading)
     pending = {name: at for name, at in begins.items() if name not in ends or at < ends[name]}
-    printer = Printer(reading.render, reading.count_max)
     async with AsyncConsumer.over(view, reading.settings(), SystemClock()) as consumer:
         consumer.assign(pending)
         for name, offset in pending.items():
             consumer.seek(name, offset)
-        while consumer.assignment() and not printer.is_done:
-            printer.write(await _poll(consumer, printer.wanted_max, ends))
+        while consumer.assignment() and not sink.is_done:
+            await sink.take(await _poll(consumer, sink.wanted_max, ends))
             if ends:
                 consumer.assign(unread(consumer, ends))
 
 
-async def _read_as_member(view: ClusterView, reading: Reading, group_id: str) -> None:
+async def _read_as_member(
+    view: ClusterView, reading: Reading, sink: RecordSink, group_id: str
+) -> None:
     admin = AsyncAdmin.over(view)
     names = await _partitions(view, reading)
     _, ends = await _bounds(admin, names, reading)
-    printer = Printer(reading.render, reading.count_max)
     async with AsyncConsumer.over(view, reading.settings(group_id), SystemClock()) as consumer:
         member = ReadingMember(consumer, lambda unknown: resolve(admin, unknown, reading.begin))
         await member.subscribe(reading.topics)
-        while not printer.is_done:
-            printer.write(await _poll(consumer, printer.wanted_max, ends))
+        while not sink.is_done:
+            await sink.take(await _poll(consumer, sink.wanted_max, ends))
             await member.mark()
             if ends and member.has_partitions and not unread(consumer, ends):
                 return
@@ -294,6 +385,8 @@ class Printer:
         self._render = render
         self._count_max = count_max
         self._number = 0
+        self.decoder: Any = None
+        """A RecordDecoder, if parts of the records are decoded."""
 
     @property
     def is_done(self) -> bool:
@@ -307,7 +400,19 @@ class Printer:
             return POLLED_RECORDS_MAX
         return min(self._count_max - self._number, POLLED_RECORDS_MAX)
 
-    def write(self, records: Sequence[ConsumerRecord]) -> None:
+    async def take(self, records: Sequence[ConsumerRecord]) -> None:
+        """Write records, also the records before a record that cannot be decoded."""
+        if self.decoder is None:
+            self._write(records)
+            return
+        decoded: list[ConsumerRecord] = []
+        try:
+            for record in records:
+                decoded.append(await self.decoder.decoded(record))  # noqa: PERF401 - a part counts
+        finally:
+            self._write(decoded)
+
+    def _write(self, records: Sequence[ConsumerRecord]) -> None:
         """Write records, and flush stdout."""
         numbers = range(self._number + 1, self._number + len(records) + 1)
         self._number += len(records)

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,13 +17,25 @@ from ottla.cli.support.input_format import (
     UnreadableInputError,
     parse_header,
 )
-from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Settings, with_cluster
+from ottla.cli.support.options import (
+    DEFAULT_BROKERS,
+    DEFAULT_REGISTRY,
+    Brokers,
+    KeySchema,
+    RegistryUrl,
+    Settings,
+    ValueSchema,
+    with_cluster,
+)
 from ottla.cli.support.standard_input import chunks
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.bulk.bulk_delivery import BulkDelivery
 from ottla.clients.producer.state.settings import ALL_REPLICAS, ProducerSettings
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.compression.codecs import Compression
+
+if TYPE_CHECKING:
+    from ottla.cli.support.schema_records import PartSchema
 
 ACKS_BY_WORD: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
 REQUEST_BYTES_MAX: Final = RECORD_BYTES_MAX + (1 << 20)
@@ -41,10 +54,21 @@ DETAILS: Final = """By default every line is a value. --format says otherwise:
 
 %k key, %v value, %h headers, %t topic, %p partition, %T time in milliseconds.
 Options of the command line take precedence over fields of a record.
+
+--value-schema and --key-schema encode JSON by a schema. A file (.avsc, .json, .proto) or a
+package.module:Class is registered as TOPIC-value or TOPIC-key at the first record; SUBJECT,
+SUBJECT@VERSION and an id are schemas in the registry.
 """
 
 
 Codec = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition.")
+]
+Tombstone = Annotated[
+    bool, typer.Option("--tombstone", "-Z", help="An empty value is null: it deletes the key.")
+]
+Acks = Annotated[str, typer.Option("--acks", help="Acknowledging replicas: all, 1, 0.")]
 IgnorePartition = Annotated[
     bool,
     typer.Option(
@@ -86,19 +110,17 @@ def produce(
         list[str] | None,
         typer.Option("--header", "-H", metavar="KEY:VALUE", help="On every record. Repeatable."),
     ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option("--partition", "-p", min=0, help="Send all to this partition."),
-    ] = None,
+    partition: Partition = None,
     ignore_partition: IgnorePartition = False,
     compression: Codec = "none",
-    acks: Annotated[str, typer.Option("--acks", help="Acknowledging replicas: all, 1, 0.")] = "all",
-    tombstone: Annotated[
-        bool, typer.Option("--tombstone", "-Z", help="An empty value is null: it deletes the key.")
-    ] = False,
+    acks: Acks = "all",
+    tombstone: Tombstone = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say on stderr where batches went.")
     ] = False,
+    key_schema: KeySchema = None,
+    value_schema: ValueSchema = None,
+    registry: RegistryUrl = DEFAULT_REGISTRY,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
 ) -> None:
@@ -109,18 +131,58 @@ def produce(
         raise WrongCallError("--partition and --ignore-partition exclude each other: give only one")
     key_bytes = None if key is None else key.encode()
     fixed = _Fixed(topic, key_bytes, _headers(headers), partition, ignore_partition)
-    reader = InputReader(form)
+    encoding = _Encoding(registry, _part_schemas(registry, key_schema, value_schema))
+    reader = InputReader(form, encoding.parts)
     how = replace(SENDING, acks=parse_acks(acks), compression_type=parse_compression(compression))
 
     async def work(view: ClusterView) -> None:
-        async with producer_over(view, how) as producer:
+        async with AsyncExitStack() as stack:
+            producer = await stack.enter_async_context(producer_over(view, how))
+            encoder = await encoding.open(stack)
+            gathering = _Gathering(view, fixed, encoder, is_empty_null=tombstone)
             on_delivered = _tell if verbose else _say_nothing
-            gathering = _Gathering(view, fixed, is_empty_null=tombstone)
             await _send_all(Deliveries(producer), gathering, reader, on_delivered)
 
     if sys.stdin.isatty():
         say("every line is a record; Ctrl-D ends")
-    with_cluster(brokers, settings, work, UnreadableInputError, *REFUSALS)
+    with_cluster(brokers, settings, work, UnreadableInputError, *REFUSALS, *encoding.refusals())
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    """The parts of records to encode; the modules of schemas are imported only for them."""
+
+    url: str
+    schemas: "list[PartSchema]"
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The parts that are encoded: key, value."""
+        return frozenset(row.part for row in self.schemas)
+
+    async def open(self, stack: AsyncExitStack) -> Any:
+        """Return the RecordEncoder, which the stack closes; None if nothing is encoded."""
+        if not self.schemas:
+            return None
+        from ottla.cli.support.schema_records import RecordEncoder  # noqa: PLC0415
+
+        return await stack.enter_async_context(RecordEncoder(self.url, self.schemas))
+
+    def refusals(self) -> tuple[type[Exception], ...]:
+        """Return the exceptions of encoding."""
+        if not self.schemas:
+            return ()
+        from ottla.cli.support import schema_records, schema_registry  # noqa: PLC0415
+
+        return (schema_records.UnfitRecordError, *schema_registry.REFUSALS)
+
+
+def _part_schemas(url: str, key: str | None, value: str | None) -> "list[PartSchema]":
+    if not (key or value):
+        return []
+    from ottla.cli.support.schema_records import part_schemas  # noqa: PLC0415
+
+    return part_schemas(url, key, value, is_registering=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +221,7 @@ async def _send_all(
     async def send(records: Iterable[InputRecord]) -> None:
         try:
             for record in records:
-                gathering.add(record)
+                await gathering.add(record)
         finally:  # records before an unreadable one are sent
             for topic, rows in await gathering.take():
                 await deliveries.send(topic, rows, on_delivered)
@@ -175,21 +237,29 @@ async def _send_all(
 class _Gathering:
     """Collects records to send together."""
 
-    def __init__(self, view: ClusterView, fixed: _Fixed, *, is_empty_null: bool) -> None:
+    def __init__(
+        self, view: ClusterView, fixed: _Fixed, encoder: Any, *, is_empty_null: bool
+    ) -> None:
         self._view = view
         self._fixed = fixed
         self._is_empty_null = is_empty_null
         self._rows_by_topic: dict[str, list[Any]] = {}
         self._is_known_by_partition: dict[TopicPartition, bool] = {}
+        self._number = 0
+        self._encoder = encoder
 
-    def add(self, record: InputRecord) -> None:
+    async def add(self, record: InputRecord) -> None:
         """Add a record; UnreadableInputError if it has no topic."""
+        self._number += 1
         fixed = self._fixed
         topic = fixed.topic or record.topic
         if topic is None:
             raise UnreadableInputError("a record names no topic: give TOPIC")
         value = None if self._is_empty_null and not record.value else record.value
         key = record.key if fixed.key is None else fixed.key
+        if self._encoder is not None:
+            key = await self._encoder.encoded(topic, "key", self._number, key)
+            value = await self._encoder.encoded(topic, "value", self._number, value)
         headers = (*record.headers, *fixed.headers)
         partition = fixed.partition_of(record)
         row: Any = (key, value)

@@ -45,7 +45,7 @@ def say(sentence: str) -> None:
 def sentence_of(error: Exception) -> str:
     """Return a sentence for a failure and, if known, its remedy."""
     if not isinstance(error, ApiError):
-        return str(error) or type(error).__name__
+        return " ".join(str(error).split()) or type(error).__name__
     hint = _HINT_BY_CODE.get(error.code)
     if hint and error.detail:
         return f"{error.detail}: {hint}"

@@ -45,9 +45,10 @@ class InputRecord:
 class InputReader:
     """Cuts a stream of bytes into records. Performs no I/O."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, json_parts: frozenset[str] = frozenset()) -> None:
+        """Read a format; the JSON parts of a JSON record are any JSON value, and stay JSON."""
         self._terminator = b"\n"
-        self._parse: Callable[[bytes], InputRecord] = _parse_json
+        self._parse: Callable[[bytes], InputRecord] = lambda line: _parse_json(line, json_parts)
         if form != "json":
             fields, separators = _compiled(form)
             self._terminator = separators.pop()
@@ -138,11 +139,14 @@ def parse_header(word: str, separators: str) -> tuple[str, bytes]:
     return match[1], word[match.end() :].encode()
 
 
-def _parse_json(line: bytes) -> InputRecord:
+def _parse_json(line: bytes, json_parts: frozenset[str]) -> InputRecord:
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise TypeError("expected a JSON object")
     _check_names(fields, _JSON_FIELDS, "a record")
+    for part in json_parts:
+        if fields.get(part) is not None:
+            fields[part] = json.dumps(fields[part], ensure_ascii=False)
     record = InputRecord(
         value=_bytes_in(fields, "value"),
         key=_bytes_in(fields, "key"),

@@ -17,6 +17,7 @@ from ottla.clients.config.settings import ClientSettings, parse_settings
 from ottla.wire.writing import UnwritableError
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
+DEFAULT_REGISTRY: Final = "http://127.0.0.1:8081"
 T = TypeVar("T")
 
 Brokers = Annotated[
@@ -28,6 +29,27 @@ Brokers = Annotated[
         envvar="OTTLA_BROKERS",
         metavar="HOST:PORT,…",
         help="Where the cluster is: one broker suffices.",
+    ),
+]
+RegistryUrl = Annotated[
+    str,
+    typer.Option(
+        "--registry",
+        envvar=["OTTLA_SCHEMA_REGISTRY_URL", "SCHEMA_REGISTRY_URL"],
+        metavar="URL",
+        help="The schema registry; a user goes before the host, as in http://USER:PASSWORD@HOST.",
+    ),
+]
+KeySchema = Annotated[
+    str | None,
+    typer.Option("--key-schema", metavar="SCHEMA", help="The schema of JSON keys, as of values."),
+]
+ValueSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--value-schema",
+        metavar="SCHEMA",
+        help="The schema of JSON values: a file, SUBJECT, SUBJECT@VERSION, or an id.",
     ),
 ]
 Settings = Annotated[

@@ -20,6 +20,10 @@ _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
+class JsonBytes(bytes):
+    """A key or value that was decoded: JSON, which stays JSON inside a JSON record."""
+
+
 Render = Callable[[ConsumerRecord, int], bytes]
 """Writes a record with its number in the output."""
 
@@ -100,6 +104,9 @@ def _header(header: RecordHeader) -> dict[str, object]:
 
 
 def _put(fields: dict[str, object], name: str, value: bytes | None) -> None:
+    if isinstance(value, JsonBytes):
+        fields[name] = json.loads(value)
+        return
     try:
         fields[name] = None if value is None else value.decode()
     except UnicodeDecodeError:

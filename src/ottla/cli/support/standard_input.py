@@ -90,12 +90,16 @@ async def confirm(view: ClusterView, effects: Sequence[str], consent: Consent) -
     """
     if not effects:
         return not consent.is_dry_run
-    cluster = await cluster_name(view)
+    return await confirm_at(await cluster_name(view), effects, consent)
+
+
+async def confirm_at(place: str, effects: Sequence[str], consent: Consent) -> bool:
+    """Show the name of the cluster or registry and the effects, of which there is at least one."""
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     if not (consent.is_given or consent.is_dry_run or is_terminal):
         shown = effects[0] if len(effects) == 1 else f"{effects[0]} and {len(effects) - 1} more"
-        raise WrongCallError(f"{cluster}: give --yes to {shown}; --dry-run only shows it")
-    say(f"{cluster}: {'would' if consent.is_dry_run else 'will'}")
+        raise WrongCallError(f"{place}: give --yes to {shown}; --dry-run only shows it")
+    say(f"{place}: {'would' if consent.is_dry_run else 'will'}")
     for line in _lines(effects):
         sys.stderr.write(f"  {line}\n")
     if consent.is_given or consent.is_dry_run:
