@@ -12,13 +12,19 @@ SECONDS_MAX = 30
 
 
 def call(
-    *arguments: str | Path, brokers: str = "", stdin: bytes = b"", expect: int = 0
+    *arguments: str | Path,
+    brokers: str = "",
+    stdin: bytes = b"",
+    expect: int = 0,
+    registry: str = "",
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command, and see that it ends with the expected code and without a traceback."""
     environment = {**os.environ, "COLUMNS": "200"}
-    environment.pop("OTTLA_BROKERS", None)
-    if brokers:
-        environment["OTTLA_BROKERS"] = brokers
+    for name, address in (("BROKERS", brokers), ("SCHEMA_REGISTRY_URL", registry)):
+        environment.pop(f"OTTLA_{name}", None)
+        if address:
+            environment[f"OTTLA_{name}"] = address
     done = subprocess.run(
         [*OTTLA, *map(str, arguments)],
         input=stdin,
@@ -26,6 +32,7 @@ def call(
         timeout=SECONDS_MAX,
         check=False,
         env=environment,
+        cwd=folder,
     )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     assert done.returncode == expect, (done.stdout, done.stderr)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -10,6 +10,7 @@ from ottla.cli.support.exit_codes import WrongCallError, one_sentence, say
 from ottla.cli.support.file_trees import FolderTree, GitTree, WorkingTree, open_git_tree
 from ottla.cli.support.schema_check import (
     DEFAULT_LEVEL,
+    VALID,
     CheckedSchema,
     EarlierVersion,
     check,
@@ -210,7 +211,8 @@ def _check_one(
     earlier = against.earlier(new, is_transitive=(level or "").endswith("_TRANSITIVE"))
     chosen = level or earlier.level or DEFAULT_LEVEL
     subject = earlier.subject or subject_for(template, new)
-    return check(new, earlier.versions, chosen, subject, earlier.policy)
+    checked = check(new, earlier.versions, chosen, subject, earlier.policy)
+    return replace(checked, status=VALID) if isinstance(against, NoEarlier) else checked
 
 
 def included_folders(words: Sequence[str], folders: Sequence[str] | None) -> list[Path]:

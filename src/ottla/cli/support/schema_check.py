@@ -32,7 +32,9 @@ GROUPS_MAX: Final = 1_000
 BACKWARD: Final = "backward"
 FORWARD: Final = "forward"
 BOTH: Final = "both"
-_NEW: Final = "new"
+NEW: Final = "new"
+VALID: Final = "valid"
+"""Not compared with anything."""
 _COMPATIBLE: Final = "compatible"
 _INCOMPATIBLE: Final = "incompatible"
 _INVALID: Final = "invalid"
@@ -132,7 +134,7 @@ def check(
     """Compare a schema with earlier versions, the newest last; the level chooses the versions."""
     checked = CheckedSchema(
         new.name,
-        _NEW,
+        NEW,
         subject,
         level,
         file=None if new.path is None else _file(new.path),
