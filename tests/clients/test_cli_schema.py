@@ -12,6 +12,7 @@ import pytest
 # pytest parses every module of ottla to rewrite its assertions.
 import ottla.registry.broker_registry  # noqa: F401
 from ottla import Consumer, RegistryClient
+from ottla.cli.main import main
 from ottla.schemas.schema import Schema, SchemaType
 from ottla.testing import Broker
 from tests.clients.cli_calls import call, lines_of_json, refused, rows, text
@@ -31,10 +32,11 @@ def order(*more: dict[str, Any]) -> str:
 
 
 class Repository:
-    """A git repository with schemas."""
+    """A git repository with schemas, and checks in this process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, output: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
+        self.output = output
         self.git("init", "-q", "-b", "main", ".")
 
     def git(self, *words: str) -> None:
@@ -50,16 +52,26 @@ class Repository:
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "Change schemas")
 
+    def run(self, *words: str, expect: int) -> tuple[str, str]:
+        """Check, and return stdout and stderr."""
+        with pytest.raises(SystemExit) as ended:
+            main(["schema", "check", *words])
+        assert (ended.value.code or 0) == expect
+        return self.output.readouterr()
+
     def check(self, *words: str, expect: int = 0) -> list[Any]:
-        done = call("schema", "check", *words, "--json", expect=expect, folder=self.folder)
-        found = json.loads(done.stdout)
+        found = json.loads(self.run(*words, "--json", expect=expect)[0])
         assert isinstance(found, list)
         return found
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path)
+def repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Repository:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    return Repository(tmp_path, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +96,9 @@ def client(broker: Broker) -> Iterator[RegistryClient]:
 
 def test_a_change_in_an_imported_file_is_found_in_both_files(repository: Repository) -> None:
     money = 'syntax = "proto3";\npackage shop;\nmessage Money {\n  int64 units = 1;\n}\n'
-    pay = 'syntax = "proto3";\npackage shop;\nimport "money.proto";\nmessage Pay {\n  Money price = 1;\n}\n'
+    pay = 'syntax = "proto3";\npackage shop;\nimport "money.proto";\n'
     repository.write("schemas/money.proto", money)
-    repository.write("schemas/pay.proto", pay)
+    repository.write("schemas/pay.proto", f"{pay}message Pay {{\n  Money price = 1;\n}}\n")
     repository.commit()
     repository.write("schemas/money.proto", money.replace("int64", "string"))
     results = repository.check("schemas", "--against", "git:HEAD", "--level", "full", expect=1)
@@ -128,7 +140,9 @@ def test_a_class_is_compared_with_the_class_of_the_revision(repository: Reposito
     repository.commit()
     repository.write("ids.py", "Id = str\n")
     repository.write("shop.py", f"{lines}    id: Id\n@dataclass\nclass Added:\n    id: Id\n")
-    changed, added = repository.check("shop:Order", "shop:Added", "--against", "git:main", expect=1)
+    words = ("check", "shop:Order", "shop:Added", "--against", "git:main", "--json")
+    done = call("schema", *words, expect=1, folder=repository.folder)
+    changed, added = json.loads(done.stdout)
     assert [row["rule"] for row in changed["findings"]] == ["TYPE_MISMATCH"]
     assert (changed["file"], changed["findings"][0]["line"]) == ("shop.py", 3)
     assert added["status"] == "new"
@@ -154,8 +168,8 @@ def test_github_gets_an_annotation_at_the_line(repository: Repository) -> None:
     repository.write("order.avsc", order())
     repository.commit()
     repository.write("order.avsc", order(STATUS))
-    words = ("check", "order.avsc", "--against", "git:main", "--format", "github")
-    shown = call("schema", *words, expect=1, folder=repository.folder).stdout.decode()
+    words = ("order.avsc", "--against", "git:main", "--format", "github")
+    shown, _ = repository.run(*words, expect=1)
     assert shown.startswith("::error file=order.avsc,line=14,title=READER_FIELD_MISSING_DEFAULT")
     assert "%0Ado: add a default" in shown
     assert shown.count("\n") == 1
@@ -178,8 +192,9 @@ def test_an_impossible_check_ends_with_2(
 ) -> None:
     repository.write("order.avsc", order())
     repository.commit()
-    folder = repository.folder
-    assert reason in refused("schema", "check", *words, expect=2, folder=folder)
+    shown, said = repository.run(*words, expect=2)
+    assert (shown, said.count("\n")) == ("", 1)
+    assert reason in said
 
 
 def test_a_folder_outside_of_git_is_a_wrong_call(tmp_path: Path) -> None:
@@ -341,7 +356,8 @@ def test_records_before_a_record_without_a_schema_are_shown(
 def test_a_schema_is_inferred_from_a_topic_and_fits_its_data(
     addresses: dict[str, str], tmp_path: Path
 ) -> None:
-    lines = b'{"id": 1, "at": "2026-05-01T12:00:00Z"}\n{"id": 2, "at": "2026-05-02T12:00:00Z", "x": 1.5}\n'
+    first = b'{"id": 1, "at": "2026-05-01T12:00:00Z"}\n'
+    lines = first + b'{"id": 2, "at": "2026-05-02T12:00:00Z", "x": 1.5}\n'
     call("produce", "raw", stdin=lines, **addresses)
     path = tmp_path / "raw.avsc"
     path.write_text(text("schema", "infer", "raw", **addresses))
