@@ -76,7 +76,7 @@ class HttpResponse:
 
 
 class StreamedResponse:
-    """A response whose body is made while it is sent. It can be sent once.
+    """A response with a body that is made while it is sent. It can be sent once.
 
     An empty piece sends nothing. The generator is closed when the peer goes away; an error in it
     cuts the connection off, so that the peer sees an incomplete body.

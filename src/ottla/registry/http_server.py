@@ -74,7 +74,7 @@ class _Connection(asyncio.Protocol):
         self._is_input_cut = False
         self._handling: asyncio.Future[Any] | None = None
         self._sending: asyncio.Future[None] | None = None
-        """A streamed response; it is what is being handled then."""
+        """The streamed response, while one is handled."""
         self._sends_alone = False
         """Whether the request of the streamed response had no streamed body."""
         self._writable: asyncio.Future[None] | None = None

@@ -46,7 +46,7 @@ class _TooManyTriesError(Exception):
 
 
 def avro_from_json(root: AvroType, value: Any) -> bytes:
-    """Return the data of a JSON value; InvalidValueError has the path of what does not fit."""
+    """Return the data of a JSON value; InvalidValueError names the path that does not fit."""
     writing = _Writing()
     try:
         writing.value(root, value, "", 0)

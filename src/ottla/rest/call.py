@@ -104,7 +104,7 @@ class Call:
         return f"http://{self.request.headers.get('host', 'localhost')}"
 
     def authorize(self, operation: Operation, kind: str, name: str | None) -> None:
-        """Check a right: each route's, and those that only its body names, pass here."""
+        """Check a right: the right of each route, and rights that depend on the body, pass here."""
         self.authorizer.authorize(None, operation, kind, name)
 
     def text(self, name: str) -> str:

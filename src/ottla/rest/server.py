@@ -1,7 +1,7 @@
 """The REST proxy of a broker, and the services that `ottla start` opens with a broker.
 
 The proxy has a thread with an event loop of its own, in the broker's process, and is a client of
-the broker. It is off by default. Its packages are those of the schema registry.
+the broker. It is off by default. It needs the same packages as the schema registry.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class BrokerServices:
 
 
 async def open_services(config: BrokerConfig, host_name: str) -> BrokerServices:
-    """Bind the ports of the registry and the proxy; OSError if a configured one is in use."""
+    """Bind the ports of the registry and the proxy; OSError if a configured port is in use."""
     registry = await open_registry(config, host_name)
     try:
         return BrokerServices(registry, await open_rest(config, registry))

@@ -279,9 +279,9 @@ def _go_back(instance: ConsumerInstance, unread: list[ConsumerRecord]) -> None:
 
 
 async def commit(call: Call) -> None:
-    """Commit offsets of records that were processed, or without a body of all that were returned.
+    """Commit offsets of processed records, or without a body of all returned records.
 
-    The committed offset is the one after the given: clients name the last record they processed,
+    The committed offset is the given offset plus one: clients name the last record they processed,
     as with Confluent's proxy.
     """
     body: V2Offsets | None = call.body
