@@ -7,3 +7,7 @@ class SourceReadError(RuntimeError):
 
 class DataLossError(SourceReadError):
     """Records to be read were deleted, and the reader was told to fail then."""
+
+
+class ValueDecodingError(SourceReadError):
+    """A value or key does not fit its schema, or has none."""

@@ -2,18 +2,20 @@
 
 The bounds are fixed when the scan is made. Each partition is cut into pieces, and threads read the
 pieces ahead; the batches come in the order of partitions and offsets. Arrow, Polars, pandas and
-DuckDB take a scan as it is, because it has Arrow's stream interface.
+DuckDB take a scan as it is, because it has Arrow's stream interface. With `decode`, values become
+typed columns in the threads that read.
 """
 
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from queue import SimpleQueue
 from threading import Semaphore
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -28,8 +30,16 @@ from ottla.model.isolation_level import EARLIEST, LATEST
 from ottla.model.settings.settings import nearest_to
 from ottla.wire.records import arrow
 
+if TYPE_CHECKING:
+    from ottla.clients.schemas.registry_client import RegistryClient
+    from ottla.clients.schemas.schema_settings import ClientSchemas
+    from ottla.clients.tables.typed_records import Decoding, TypedRecords
+    from ottla.schemas.schema import Schema
+
 Bound: TypeAlias = int | datetime | Mapping[int, int]
 """An offset for every partition, a time, or an offset by partition."""
+OnError: TypeAlias = Literal["raise", "null"]
+"""Whether a value that cannot be decoded ends a scan, or is a row of nulls."""
 
 PIECE_OFFSETS_MAX: Final = 200_000
 """The offsets that a thread reads at a time."""
@@ -39,6 +49,7 @@ THREADS_MAX: Final = 8
 _FETCH_BYTES: Final = 4 << 20
 _STUCK_MS_MAX: Final = 60_000
 _ADVICE_ON_LOSS: Final = "scan again: the new scan begins where the log begins"
+_ADVICE_ON_ERROR: Final = 'on_error="null" makes such rows null'
 
 
 def scan(
@@ -51,22 +62,80 @@ def scan(
     partitions: Collection[int] | None = None,
     columns: Sequence[str] | None = None,
     threads: int | None = None,
+    decode: str | None = None,
+    subject: str | None = None,
+    version: int | None = None,
+    schema: "Schema | None" = None,
+    on_error: OnError = "raise",
     **keywords: Any,
 ) -> "Scan":
     """Return the records of a topic from `start` to before `end`; by default, all that exist now.
 
     A time stands for the first record of a partition with this timestamp or a later one. Offsets
     outside the log stand for its ends. The settings are a consumer's, by Kafka's names.
+
+    `decode` is `value`, `key` or `key,value`: the columns are those of the latest version, or of
+    `version`, of the topic's subject in the registry, or of `subject`, or of `schema`. Then follow
+    `_key`, `_partition`, `_offset` and `_timestamp`. Without schema.registry.url, all values are of
+    `schema`, and have no id of a schema before them.
     """
-    client, fetching = _settings(settings, keywords)
-    schema = _schema(columns)
+    client, fetching, registry = _settings(settings, keywords)
+    typing = None
+    if decode is not None:
+        decoding = _decoding(topic, registry, decode, subject, version, schema)
+        typing = _Typing(decoding, None if columns is None else tuple(columns), on_error)
+        shown = typing.schema()
+    elif subject is not None or version is not None or schema is not None:
+        raise ValueError('subject, version and schema are for values: add decode="value"')
+    else:
+        shown = _schema(columns)
     if threads is None:
         threads = min(os.cpu_count() or 1, THREADS_MAX)
     elif threads < 1:
         raise ValueError(f"threads is {threads}: it must be at least 1")
     with TopicCluster(client) as cluster:
         ranges = _planned(cluster, topic, start, end, partitions, fetching)
-    return Scan(client, fetching, tuple(ranges), schema, threads)
+    return Scan(client, fetching, tuple(ranges), shown, threads, typing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Typing:
+    """How records become typed columns."""
+
+    decoding: "Decoding"
+    columns: tuple[str, ...] | None
+    on_error: OnError
+
+    def __post_init__(self) -> None:
+        if self.on_error not in {"raise", "null"}:
+            raise ValueError(f"on_error is {self.on_error!r}: expected raise or null")
+
+    def schema(self) -> pa.Schema:
+        with ExitStack() as stack:
+            return self.records(self.registry(stack)).schema
+
+    def registry(self, stack: ExitStack) -> "RegistryClient | None":
+        """Make the client of the registry, which threads may share."""
+        from ottla.clients.schemas.registry_client import RegistryClient  # noqa: PLC0415
+
+        settings = self.decoding.registry
+        return None if settings is None else stack.enter_context(RegistryClient(settings))
+
+    def records(self, registry: "RegistryClient | None") -> "TypedRecords":
+        """Make the decoders of one thread."""
+        from ottla.clients.tables.typed_records import TypedRecords  # noqa: PLC0415
+
+        return TypedRecords(self.decoding, registry, self.columns)
+
+    def typed(
+        self, records: "TypedRecords", batch: pa.RecordBatch, piece: OffsetRange
+    ) -> pa.RecordBatch:
+        from ottla.clients.tables.typed_records import raise_first  # noqa: PLC0415
+
+        found = records.decode(batch)
+        if found.errors and self.on_error == "raise":
+            raise_first(found, batch.column("offset"), piece.name, _ADVICE_ON_ERROR)
+        return found.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +149,42 @@ class Scan:
     schema: pa.Schema
     """The columns."""
     _threads: int
+    _typing: _Typing | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Read the records; SourceReadError if that fails, DataLossError if some were deleted."""
+        """Read the records; SourceReadError if that fails.
+
+        It is a DataLossError if records were deleted, and a ValueDecodingError for a bad value.
+        """
         pieces = deque(split(self.ranges, records_per_partition_max=PIECE_OFFSETS_MAX))
-        with TopicCluster(self._client) as cluster:
+        with ExitStack() as stack:
+            cluster = stack.enter_context(TopicCluster(self._client))
+            registry = None if self._typing is None else self._typing.registry(stack)
 
             def read(piece: OffsetRange) -> Generator[pa.RecordBatch, None, None]:
-                return read_range(
-                    cluster, piece, self._fetching, self.schema, fail_on_data_loss=True
-                )
+                if self._typing is None:
+                    return self._read(cluster, piece, self.schema)
+                return self._read_typed(cluster, piece, self._typing, registry)
 
             with _ReadAhead(pieces, read, self._threads) as ahead:
                 yield from ahead.batches()
+
+    def _read(
+        self, cluster: TopicCluster, piece: OffsetRange, columns: pa.Schema
+    ) -> Generator[pa.RecordBatch, None, None]:
+        return read_range(cluster, piece, self._fetching, columns, fail_on_data_loss=True)
+
+    def _read_typed(
+        self,
+        cluster: TopicCluster,
+        piece: OffsetRange,
+        typing: _Typing,
+        registry: "RegistryClient | None",
+    ) -> Generator[pa.RecordBatch, None, None]:
+        records = typing.records(registry)
+        with closing(self._read(cluster, piece, records.raw)) as batches:
+            for batch in batches:
+                yield typing.typed(records, batch, piece)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return Arrow's C stream, for any library that takes Arrow data."""
@@ -186,7 +278,7 @@ class _ReadAhead:
 
 def _settings(
     given: Mapping[str, Any] | None, keywords: Mapping[str, Any]
-) -> tuple[ClientSettings, Fetching]:
+) -> "tuple[ClientSettings, Fetching, ClientSchemas | None]":
     client, consumer = read_consumer_settings(given, keywords)
     if consumer.group_id is not None:
         raise InvalidClientSettingError("group.id: a scan reads for no group, and commits nothing")
@@ -199,7 +291,32 @@ def _settings(
         stuck_ms_max=_STUCK_MS_MAX,
         advice_on_loss=_ADVICE_ON_LOSS,
     )
-    return client, fetching
+    return client, fetching, consumer.schemas
+
+
+def _decoding(
+    topic: str,
+    schemas: "ClientSchemas | None",
+    decode: str,
+    subject: str | None,
+    version: int | None,
+    schema: "Schema | None",
+) -> "Decoding":
+    """Find the schemas of the columns; ValueError if no argument leads to them."""
+    from ottla.clients.tables.typed_records import Decoding, find_decoding, parts_of  # noqa: PLC0415
+
+    parts = parts_of(decode)
+    if schema is not None:
+        if len(parts) != 1 or subject is not None or version is not None:
+            raise ValueError("schema is for one part, without subject and version")
+        return Decoding({parts[0]: schema}, None if schemas is None else schemas.registry)
+    if schemas is None:
+        raise ValueError("decode needs schema_registry_url, or schema for values without an id")
+    if subject is not None and len(parts) != 1:
+        raise ValueError("subject is for one part: give decode='value' or decode='key'")
+    name = schemas.settings.subject_name_strategy
+    subjects = {part: subject or name(topic, part, None) for part in parts}
+    return find_decoding(schemas.registry, subjects, version=version)
 
 
 def _schema(columns: Sequence[str] | None) -> pa.Schema:
