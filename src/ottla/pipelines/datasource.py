@@ -25,9 +25,23 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from ottla.pipelines.source.typed_source import TypedSource
+
 
 class OttlaDataSource(DataSource):
-    """Topics of a Kafka cluster, with the options and columns of Spark's own Kafka source."""
+    """Topics of a Kafka cluster, with the options and columns of Spark's own Kafka source.
+
+    With the option decode, the columns are those of a schema. It is looked up when a query is
+    loaded: Spark makes one object then, and sends copies of it to its other processes.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._typed: TypedSource | None = None
+        if any(name.lower().startswith("decode") for name in options):
+            from ottla.pipelines.source.typed_source import find_typed_source  # noqa: PLC0415
+
+            self._typed = find_typed_source(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -36,6 +50,8 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> "StructType":
         """Return all columns of records; `.schema(…)` of the reader may name fewer."""
+        if self._typed is not None:
+            return self._typed.columns()
         from ottla.pipelines.source.columns import all_columns  # noqa: PLC0415
 
         return all_columns(self.options)
@@ -46,7 +62,7 @@ class OttlaDataSource(DataSource):
         from ottla.pipelines.source.batch_reader import BatchReader  # noqa: PLC0415
 
         spare_what_is_there(BatchReader.__module__)
-        return BatchReader(self.options, schema)
+        return BatchReader(self.options, schema, self._typed)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         """Return the reader of micro-batches."""
@@ -54,7 +70,7 @@ class OttlaDataSource(DataSource):
         from ottla.pipelines.source.stream_reader import StreamReader  # noqa: PLC0415
 
         spare_what_is_there(StreamReader.__module__)
-        return StreamReader(self.options, schema)
+        return StreamReader(self.options, schema, self._typed)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         """Return the writer of a DataFrame, which appends to topics; ValueError for overwrite."""

@@ -97,7 +97,7 @@ def test_a_delay_is_written_as_sparks_durations_are(text: str, delay_ms: int) ->
         ({"kafka.fetch.max.byte": "1"}, "did you mean fetch.max.bytes?"),
         ({"kafka.security.protocol": "SSL"}, "not supported yet"),
         ({"kafka.auto.offset.reset": "latest"}, "startingOffsets says where to begin"),
-        ({"kafka.value.deserializer": "json"}, "decode them in the DataFrame"),
+        ({"kafka.value.deserializer": "json"}, "the option decode makes columns of them"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(options: dict[str, str], said: str) -> None:

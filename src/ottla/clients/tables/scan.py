@@ -52,7 +52,7 @@ _ADVICE_ON_LOSS: Final = "scan again: the new scan begins where the log begins"
 _ADVICE_ON_ERROR: Final = 'on_error="null" makes such rows null'
 
 
-def scan(
+def scan(  # noqa: PLR0913 - keywords with defaults, in two independent groups
     topic: str,
     settings: Mapping[str, Any] | None = None,
     /,

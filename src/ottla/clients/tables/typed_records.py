@@ -9,6 +9,7 @@
 | `_tombstone` | whether the record has no value |
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -86,6 +87,17 @@ def find_decoding(
                 row = registry.latest_version(subject)
             found[part] = replace(row.schema, metadata=None, rule_set=None)
     return Decoding(found, settings, message)
+
+
+_registries: Final[dict[tuple[int, RegistrySettings], RegistryClient]] = {}
+
+
+def kept_registry(settings: RegistrySettings) -> RegistryClient:
+    """Return this process's client of a registry, which caches every schema it has fetched."""
+    place = os.getpid(), settings  # a forked process has connections of its own
+    if place not in _registries:
+        _registries[place] = RegistryClient(settings)
+    return _registries[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +183,7 @@ class TypedRecords:
         rows = [row for row, part in bad.items() if part == "key"]
         if rows:
             is_null = pc.or_(is_null, pc.is_in(pa.array(range(len(keys))), pa.array(rows)))
-        return pa.StructArray.from_arrays(
-            batch.columns, fields=list(batch.schema), mask=is_null
-        )
+        return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema), mask=is_null)
 
     def _raw_columns(self, names: Sequence[str], *, has_registry: bool) -> pa.Schema:
         wanted = {_OF_THE_RECORD[name] for name in names if name not in self._field_names}

@@ -8,8 +8,11 @@ from uuid import uuid4
 
 from ottla.pipelines.connect.declaring.connector import Home, SinkConnector, SourceConnector
 from ottla.pipelines.connect.declaring.converters import (
+    decode_options,
     decoded,
+    encode_options,
     encoded,
+    from_typed,
     subscription,
     value_schema,
 )
@@ -83,7 +86,7 @@ def _source_writer(
         _with_error_handling(changed, declaration)
         .select("topic", "key", "value")
         .writeStream.format("ottla")
-        .options(**_client(settings), exactlyOnce=str(is_exact).lower())
+        .options(**_client(settings), **encode_options(settings), exactlyOnce=str(is_exact).lower())
     )
 
 
@@ -155,16 +158,21 @@ def _sink_writer(
     spark: "SparkSession", declaration: "Declaration", connector: SinkConnector
 ) -> "DataStreamWriter":
     settings = declaration.settings
-    schema = value_schema(spark, declaration, needs_fields=connector.NEEDS_FIELDS)
+    typing = decode_options(settings)
     records = (
         spark.readStream.format("ottla")
-        .options(**subscription(settings))
+        .options(**subscription(settings), **typing)
         .option("startingOffsets", settings["starting.offsets"])
         .option("maxOffsetsPerTrigger", str(settings["max.batch.records"]))
         .option("kafka.isolation.level", "read_committed")
         .load()
     )
-    changed = _transformed(decoded(records, settings, schema), declaration)
+    if typing:
+        rows = from_typed(records, settings)
+    else:
+        schema = value_schema(spark, declaration, needs_fields=connector.NEEDS_FIELDS)
+        rows = decoded(records, settings, schema)
+    changed = _transformed(rows, declaration)
     return changed.writeStream.foreachBatch(_batch_function(declaration, connector))
 
 

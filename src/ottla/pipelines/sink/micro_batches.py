@@ -19,6 +19,7 @@ from ottla.pipelines.sink.writers import (
     DYING_SECONDS,
     QUERY_ID,
     commit_with,
+    registered,
     write_micro_batch,
 )
 
@@ -37,7 +38,7 @@ class MicroBatchWriter:
     """
 
     def __init__(self, options: Mapping[str, Any], rows: "DataFrame") -> None:
-        self._options = read_options(options, rows.schema)
+        self._options = registered(read_options(options, rows.schema))
         self._decisions: Decisions | None = None
         self.written_by_tasks = _mapped(rows, _Tasks(self._options))
         """The results of the tasks that have written the rows: one pickled `Written` each."""

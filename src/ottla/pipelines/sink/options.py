@@ -5,17 +5,28 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
+from ottla.pipelines.sink.encoding import ENCODE_NAMES, REGISTRY_NAMES, Encoding, read_encoding
+from ottla.pipelines.sink.errors import SinkOptionError
+
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
 """The columns that are written; others are ignored, as in Spark's Kafka sink."""
 DEFAULT_PREFIX: Final = "ottla"
-NAMES: Final = ("exactlyOnce", "topic", "transactionalIdPrefix", "txnAppId", "txnVersion")
+NAMES: Final = (
+    "exactlyOnce",
+    "topic",
+    "transactionalIdPrefix",
+    "txnAppId",
+    "txnVersion",
+    *ENCODE_NAMES,
+    *REGISTRY_NAMES,
+)
 """The options that are not producer settings. Spark adds some of its own."""
 _KAFKA: Final = "kafka."
 _SERVERS: Final = "bootstrap.servers"
 _TAKEN: Final = {
     "transactional.id": "transactionalIdPrefix says how the ids of all tasks begin",
-    "key.serializer": "columns are sent as they are",
-    "value.serializer": "columns are sent as they are",
+    "key.serializer": "columns are sent as they are, or as the option encode.key says",
+    "value.serializer": "columns are sent as they are, or as the option encode says",
     "interceptors": "nothing looks at single records here",
     "interceptor.classes": "nothing looks at single records here",
 }
@@ -28,10 +39,6 @@ _TYPES: Final = {
     "partition": frozenset({"int"}),
     "headers": frozenset({"array<struct<key:string,value:binary>>"}),
 }
-
-
-class SinkOptionError(ValueError):
-    """An option or a column that a sink cannot use; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,9 @@ class SinkOptions:
     """Identifies a repeated batch write, together with the version, as in Delta tables."""
     app_version: int = -1
     columns: tuple[str, ...] = field(default=("value",))
-    """The columns that are sent."""
+    """The columns that are sent, or encoded."""
+    encoding: Encoding | None = None
+    """How rows become values of a schema; None if columns are sent as they are."""
 
 
 def read_options(options: Mapping[str, Any], schema: Any) -> SinkOptions:
@@ -67,6 +76,8 @@ def read_options(options: Mapping[str, Any], schema: Any) -> SinkOptions:
     _check_names(options)
     topic = options.get("topic") or None
     app_id, app_version = _app(options)
+    encoding = read_encoding(options, schema, topic)
+    columns = _columns(schema, has_topic=topic is not None) if encoding is None else ()
     return SinkOptions(
         settings,
         topic,
@@ -74,7 +85,8 @@ def read_options(options: Mapping[str, Any], schema: Any) -> SinkOptions:
         options.get("transactionalIdPrefix") or DEFAULT_PREFIX,
         app_id,
         app_version,
-        _columns(schema, has_topic=topic is not None),
+        columns if encoding is None else encoding.columns,
+        encoding,
     )
 
 

@@ -10,6 +10,7 @@ from ottla.pipelines.sink.writers import (
     Written,
     abort_written,
     commit_written,
+    registered,
     write_micro_batch,
 )
 
@@ -18,7 +19,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query."""
 
     def __init__(self, options: Mapping[str, Any], schema: Any) -> None:
-        self._options = read_options(options, schema)
+        self._options = registered(read_options(options, schema))
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Write the rows of one task of a micro-batch."""

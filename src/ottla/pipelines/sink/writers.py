@@ -6,7 +6,7 @@ The default is at least once, as in Spark's own Kafka sink: a retried task write
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from time import sleep
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -19,6 +19,7 @@ from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.state.settings import read_producer_settings
 from ottla.pipelines.sink.commit_decision import older_checkpoint
+from ottla.pipelines.sink.encoding import RowEncoder, with_registered
 from ottla.pipelines.sink.exactly_once import (
     AttemptName,
     DecisionError,
@@ -51,7 +52,7 @@ def rows_by_topic(
 
     If `topic` is given, all rows go there. Otherwise, ValueError for a row without a topic.
     """
-    sent = batch.select([name for name in columns if name != "topic"])
+    sent = batch.select([name for name in columns if name != "topic" or topic is not None])
     if not batch.num_rows:
         return
     if topic is not None:
@@ -135,7 +136,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame."""
 
     def __init__(self, options: Mapping[str, Any], schema: Any) -> None:
-        self._options = read_options(options, schema)
+        self._options = registered(read_options(options, schema))
         meet_brokers(self._options)
         self._job = uuid4().hex
 
@@ -227,8 +228,10 @@ def _send(producer: Producer, options: SinkOptions, iterator: Iterator[Any]) -> 
     spare_what_is_there(__name__)
     count = 0
     deliveries = []
+    encoder = None if options.encoding is None else RowEncoder(options.encoding)
     for batch in iterator:
-        for topic, rows in rows_by_topic(batch, options.columns, options.topic):
+        for topic, plain in rows_by_topic(batch, options.columns, options.topic):
+            rows = plain if encoder is None else encoder.encoded(topic, plain)
             deliveries.append(producer.send_arrow(topic, rows))
             count += rows.num_rows
         while deliveries and deliveries[0].done():
@@ -269,6 +272,13 @@ def attempt_name(query: str, run: str) -> AttemptName:
 
 
 # -- in the driver --------------------------------------------------------------------------------
+
+
+def registered(options: SinkOptions) -> SinkOptions:
+    """Register the schemas of a typed sink once, before tasks start."""
+    if options.encoding is None:
+        return options
+    return replace(options, encoding=with_registered(options.encoding, options.topic))
 
 
 def meet_brokers(options: SinkOptions) -> None:

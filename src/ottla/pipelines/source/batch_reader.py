@@ -1,7 +1,7 @@
 """Reads a range of topics that is fixed before the query runs."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ottla.clients.tables.errors import DataLossError
-from ottla.clients.tables.range_reader import read_range, split
+from ottla.clients.tables.range_reader import split
 from ottla.clients.tables.topic_cluster import TopicCluster, kept_cluster
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import LATEST
@@ -21,6 +21,9 @@ from ottla.pipelines.source.planning import TaskRange, Wanted
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
 from ottla.pipelines.spark.spark_version import FILTERS, STREAMS, spark_version
 
+if TYPE_CHECKING:
+    from ottla.pipelines.source.typed_source import TypedSource
+
 _IN_UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if spark_version() >= STREAMS else {}
 """PySpark before 4.2 has no such argument, and its timestamps are always in UTC."""
 
@@ -28,15 +31,21 @@ _IN_UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if spark_version() >= ST
 class BatchReader(DataSourceReader):
     """The records between startingOffsets and endingOffsets."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        check_columns(schema)
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, typed: "TypedSource | None" = None
+    ) -> None:
         self._options = read_options(options, is_streaming=False)
         self._columns: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
+        self._typed = typed
+        if typed is None:
+            check_columns(schema)
+        else:
+            typed.check(schema)
         self.wanted = Wanted()
         if spark_version() >= FILTERS:
             from ottla.pipelines.source.filters import PushFilters  # noqa: PLC0415 - not in 4.0
 
-            self.pushFilters: Any = PushFilters(self)
+            self.pushFilters: Any = PushFilters(self, "" if typed is None else "_")
 
     def partitions(self) -> list[InputPartition]:
         """Look up the start and end offsets, and split the ranges between them into tasks."""
@@ -47,13 +56,31 @@ class BatchReader(DataSourceReader):
         spare_what_is_there(__name__)
         if not isinstance(partition, TaskRange):
             return iter(())  # there was no range: Spark then invents a partition
-        return read_range(
-            kept_cluster(self._options.client),
-            partition,
-            self._options.fetching,
-            self._columns,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-        )
+        return read_columns(self._options, partition, self._columns, self._typed)
+
+
+def read_columns(
+    options: SourceOptions,
+    partition: TaskRange,
+    columns: pa.Schema,
+    typed: "TypedSource | None",
+) -> Iterator[pa.RecordBatch]:
+    """Read one range into columns of records, or typed columns."""
+    from ottla.clients.tables.range_reader import read_range  # noqa: PLC0415 - not to plan
+
+    reading = None
+    if typed is not None:
+        from ottla.pipelines.source.typed_source import TypedReading  # noqa: PLC0415
+
+        reading = TypedReading(typed, columns)
+    batches = read_range(
+        kept_cluster(options.client),
+        partition,
+        options.fetching,
+        columns if reading is None else reading.raw,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    return batches if reading is None else reading.read(batches, partition)
 
 
 def planned(cluster: TopicCluster, options: SourceOptions, wanted: Wanted) -> list[TaskRange]:

@@ -51,14 +51,32 @@ class PushFilters:
     `pushFilters`. It detects an override by `__func__`.
     """
 
-    def __init__(self, reader: _Filtered) -> None:
+    def __init__(self, reader: _Filtered, prefix: str = "") -> None:
+        """`prefix` is before the names of the record's columns: `_offset` beside typed columns."""
         self.__func__ = DataSourceReader.pushFilters
         self._reader = reader
+        self._prefix = prefix
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the filters that need no records; return the others, for Spark to apply."""
-        self._reader.wanted, left = pushed(filters)
-        return left
+        if not self._prefix:
+            self._reader.wanted, left = pushed(filters)
+            return left
+        renamed = [(one, _without_prefix(one, self._prefix)) for one in filters]
+        self._reader.wanted, left = pushed(new for _, new in renamed if new is not None)
+        is_left = {id(new) for new in left}
+        return [one for one, new in renamed if new is None or id(new) in is_left]
+
+
+def _without_prefix(one: Filter, prefix: str) -> Filter | None:
+    """Return a filter on `_offset` as one on `offset`; None if it is on another column."""
+    inner: Any = one.child if isinstance(one, Not) else one
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    name = path[0].removeprefix(prefix) if len(path) == 1 else ""
+    if name not in _TYPE_BY_COLUMN or path[0] == name:
+        return None
+    renamed = replace(inner, attribute=(name,))
+    return Not(renamed) if isinstance(one, Not) else renamed
 
 
 def pushed(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:

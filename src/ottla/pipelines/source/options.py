@@ -23,6 +23,11 @@ from ottla.pipelines.source.bounds import (
     read_time,
     read_times,
 )
+from ottla.pipelines.source.decode_options import (
+    DECODE_NAMES,
+    REGISTRY_NAMES,
+    refuse_without_decode,
+)
 from ottla.pipelines.source.errors import ADVICE_ON_LOSS, SourceOptionError
 
 OPTIONS: Final = (
@@ -48,9 +53,11 @@ OPTIONS: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    *DECODE_NAMES,
+    *REGISTRY_NAMES,
 )
-"""The last two are Spark's and have no effect: kafka.default.api.timeout.ms limits the time of all
-retries."""
+"""The options `fetchOffset.…` are Spark's and have no effect: kafka.default.api.timeout.ms limits the
+time of all retries."""
 _KAFKA: Final = "kafka."
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 _SINK_ONLY: Final = ("topic", "exactlyonce")
@@ -58,8 +65,8 @@ _NOT_SETTABLE: Final = {
     "auto.offset.reset": "startingOffsets says where to begin",
     "enable.auto.commit": "offsets are kept in the checkpoint",
     "interceptor.classes": "records go to Spark as they are",
-    "key.deserializer": "keys are binary: decode them in the DataFrame",
-    "value.deserializer": "values are binary: decode them in the DataFrame",
+    "key.deserializer": "keys are binary: the option decode makes columns of them",
+    "value.deserializer": "values are binary: the option decode makes columns of them",
 }
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.ASCII)
 _MINUTE_MS: Final = 60_000
@@ -130,6 +137,7 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOpt
         group_id_prefix=said.get("groupIdPrefix") or DEFAULT_GROUP_PREFIX,
     )
     _check_together(read, said, is_streaming=is_streaming)
+    refuse_without_decode(given)
     return read
 
 
@@ -180,7 +188,7 @@ def _check_names(given: Mapping[str, str]) -> None:
     for name in given:
         if name in known or name.startswith(_KAFKA):
             continue
-        if name in _SINK_ONLY:
+        if name in _SINK_ONLY or name.startswith("encode"):
             raise SourceOptionError(f"{name} is an option of the sink, not of the source")
         if name == "path":
             raise SourceOptionError("load() takes no path: subscribe names the topics")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,12 +19,16 @@ from pyspark.sql.types import StructType
 
 from ottla.clients.tables.errors import SourceReadError
 from ottla.clients.tables.topic_cluster import kept_cluster
+from ottla.pipelines.source.batch_reader import read_columns
 from ottla.pipelines.source.columns import check_columns
 from ottla.pipelines.source.offset_resolution import SourceOffsets, offsets_of
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.planning import TaskRange
 from ottla.pipelines.source.stream_plan import StreamPlan
 from ottla.pipelines.spark.gc_freeze import spare_what_is_there
+
+if TYPE_CHECKING:
+    from ottla.pipelines.source.typed_source import SubjectFollower, TypedSource
 
 _log = logging.getLogger(__name__)
 
@@ -36,14 +40,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     `read`.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        check_columns(schema)
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, typed: "TypedSource | None" = None
+    ) -> None:
         self._options = read_options(options, is_streaming=True)
         self._columns: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._typed = typed
+        if typed is None:
+            check_columns(schema)
+        else:
+            typed.check(schema)
 
     @cached_property
     def _plan(self) -> StreamPlan:
         return StreamPlan(kept_cluster(self._options.client), self._options)
+
+    @cached_property
+    def _follower(self) -> "SubjectFollower | None":
+        from ottla.pipelines.source.typed_source import SubjectFollower  # noqa: PLC0415
+
+        return None if self._typed is None else SubjectFollower(self._typed)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the start offsets of a query that has no checkpoint."""
@@ -59,6 +75,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; the same object if there is nothing to read."""
+        if self._follower is not None:
+            self._follower.check()
         begins = offsets_of(start)
         ends = self._plan.latest(
             begins,
@@ -81,17 +99,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
-        from ottla.clients.tables.range_reader import read_range  # noqa: PLC0415 - not to plan
-
         spare_what_is_there(__name__)
         assert isinstance(partition, TaskRange), partition
-        return read_range(
-            kept_cluster(self._options.client),
-            partition,
-            self._options.fetching,
-            self._columns,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-        )
+        return read_columns(self._options, partition, self._columns, self._typed)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the offsets for kafka.group.id, for monitoring; the checkpoint has the position.

@@ -3,8 +3,8 @@
 Targets besides topics are directories of files and Delta tables, by connector sinks.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -99,6 +99,35 @@ class Flow:
     emit: Emit
     is_exactly_once: bool
     target: Target | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """More options of the sink, such as `encode`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The format of written values: columns of a schema that is registered."""
+
+    encode: str
+    """avro, json or protobuf."""
+    subject: str | None = None
+    record_name: str | None = None
+
+    def options(self, registry: Mapping[str, str]) -> dict[str, str]:
+        """Return the options of the sink."""
+        given = {
+            "encode": self.encode,
+            "encode.subject": self.subject,
+            "encode.name": self.record_name,
+        }
+        return {**registry, **{name: text for name, text in given.items() if text is not None}}
+
+
+def as_struct(frame: DataFrame) -> Column:
+    """Return a row's own columns as a struct."""
+    names = own_columns(frame.columns)
+    if not names:
+        raise ValueError(f"nothing is left to write: the columns are {frame.columns}")
+    return sql.struct(*(sql.col(quoted(name)) for name in names))
 
 
 def as_json(frame: DataFrame, names: list[str]) -> Column:

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from ottla.pipelines.sessions import spark_session
+from ottla.pipelines.source.decode_options import REGISTRY_NAMES
 from ottla.pipelines.spark.spark_version import STREAMS, check_spark_version
 from ottla.pipelines.streams.flow import FORMAT, Emit, Flow, Target
-from ottla.pipelines.streams.stream import Stream
+from ottla.pipelines.streams.stream import Origin, Stream
 from ottla.pipelines.streams.table import UnreadTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
+DEFAULT_REGISTRY: Final = "http://127.0.0.1:8081"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """Valid names of pipelines and flows: they become directories."""
 
@@ -41,6 +43,10 @@ class Pipeline:
     """Options of the source and the sink, such as `kafka.client.id` or `maxOffsetsPerTrigger`."""
     is_quick: bool = False
     """Whether Spark starts sooner and computes slower."""
+    registry: str = field(
+        default_factory=lambda: os.environ.get("OTTLA_SCHEMA_REGISTRY_URL", DEFAULT_REGISTRY)
+    )
+    """The schema registry, for typed topics. `options` may have its other settings."""
     flows: list[Flow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -61,8 +67,13 @@ class Pipeline:
         `start`, earliest or latest, applies to the first run of a flow. `options` are the options
         of the source.
         """
-        read = self.read(topic, is_static=self.is_batch, start=start, options=options)
-        return Stream(self, read, is_raw=True)
+
+        def read(more: Mapping[str, str]) -> DataFrame:
+            wanted = {**(options or {}), **more}
+            return self.read(topic, is_static=self.is_batch, start=start, options=wanted)
+
+        found = read({})
+        return Stream(self, found, is_raw=True, origin=Origin(topic, found, read))
 
     def table(self, topic: str) -> UnreadTable:
         """Read a topic as a table: the newest record of each key."""
@@ -82,10 +93,17 @@ class Pipeline:
         reader = self.spark.read if is_static else self.spark.readStream
         committed = {"kafka.isolation.level": "read_committed"}  # skip aborted records
         wanted = {"subscribe": topic, **committed, **self.options, **(options or {})}
+        if "decode" not in wanted:
+            wanted = {name: wanted[name] for name in wanted if name not in REGISTRY_NAMES}
         if not is_static:
             wanted["startingOffsets"] = start
         wanted["kafka.bootstrap.servers"] = self.brokers
         return reader.format(FORMAT).options(**wanted).load()
+
+    def registry_options(self) -> dict[str, str]:
+        """Return the options of sources and sinks for the schema registry."""
+        own = {name: text for name, text in self.options.items() if name in REGISTRY_NAMES}
+        return {"schema.registry.url": self.registry, **own}
 
     def add(
         self,
@@ -96,6 +114,7 @@ class Pipeline:
         name: str | None = None,
         is_exactly_once: bool = True,
         target: Target | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         """Add a flow of rows; its name must be unique in the pipeline."""
         name = check_name(name or topic)
@@ -104,7 +123,7 @@ class Pipeline:
                 f"two flows are called {name!r}: name one, as in"
                 " `.to(topic, name=…)`; how far it has come is kept under it"
             )
-        self.flows.append(Flow(name, topic, rows, emit, is_exactly_once, target))
+        self.flows.append(Flow(name, topic, rows, emit, is_exactly_once, target, options or {}))
 
 
 def check_name(name: str) -> str:

@@ -92,6 +92,7 @@ def sink_options(pipeline: Pipeline, flow: Flow) -> dict[str, str]:
     }
     return {
         **shared,
+        **flow.options,
         "kafka.bootstrap.servers": pipeline.brokers,
         "topic": flow.topic,
         "exactlyOnce": str(flow.is_exactly_once).lower(),

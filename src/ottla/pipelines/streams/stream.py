@@ -1,6 +1,6 @@
 """A stream: independent rows that come from records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
+from ottla.pipelines.source.typed_columns import CORRUPT
 from ottla.pipelines.streams import joins
 from ottla.pipelines.streams.columns import (
     KEY,
     TIMESTAMP,
+    TOPIC,
     Expression,
     column,
     is_of_the_record,
     own_columns,
     quoted,
 )
-from ottla.pipelines.streams.flow import DELTA, Emit, key_of, own_columns_as_json, target
+from ottla.pipelines.streams.flow import (
+    DELTA,
+    Emit,
+    Form,
+    as_struct,
+    key_of,
+    own_columns_as_json,
+    target,
+)
 from ottla.pipelines.streams.grouped import Grouped
 from ottla.pipelines.streams.json_records import Schema, read_json
 from ottla.pipelines.streams.table import Table
@@ -31,10 +41,19 @@ FilesFormat = Literal["json", "csv", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A topic as it was read, and how to read it with more options."""
+
+    topic: str
+    df: DataFrame
+    read: Callable[[Mapping[str, str]], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """Rows over a DataFrame, which is always available as `df`. Every call returns a new stream.
 
-    A new stream has the columns of Spark's Kafka source. After `json` it has the fields of the
+    A new stream has the columns of Spark's Kafka source. After `json` or `typed` it has the fields of the
     value, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp` of the record.
     """
 
@@ -47,6 +66,60 @@ class Stream:
     time: str | None = None
     """The column with the event time, after `event_time`."""
     emit: Emit = Emit.FINAL
+    form: Form | None = None
+    """The format of written values; JSON without a schema by default."""
+    origin: Origin | None = None
+    """How a stream that is still raw was read."""
+
+    def typed(
+        self,
+        *,
+        subject: str | None = None,
+        version: int | None = None,
+        decode: str = "value",
+        dead_letter_topic: str | None = None,
+        on_error: OnError = "stop",
+    ) -> "Stream":
+        """Decode values by the schema registry, into the columns of the subject's latest version.
+
+        Records without a value are left out. A bad record ends the query with an error that has its
+        partition, offset and reason. With `on_error` it is skipped, or goes to a dead-letter topic.
+        `decode` may be `key,value`: then `_key` is decoded, too.
+        """
+        self._check_raw("typed")
+        if self.origin is None or self.origin.df is not self.df:
+            raise ValueError("`typed` reads a topic by its schema: call it before other operations")
+        given = {"decode.subject": subject, "decode.dlq.topic": dead_letter_topic}
+        given["decode.version"] = None if version is None else str(version)
+        wanted = {name: text for name, text in given.items() if text is not None}
+        wanted |= {"decode": decode, "decode.tombstones": "drop"}
+        if dead_letter_topic is not None:
+            wanted["decode.mode"] = "dlq"
+        elif on_error == "skip":
+            wanted["decode.mode"] = "permissive"
+        rows = self.origin.read({**self.pipeline.registry_options(), **wanted})
+        if CORRUPT in rows.columns:
+            rows = rows.where(sql.col(CORRUPT).isNull()).drop(CORRUPT)
+        if TOPIC not in rows.columns:
+            rows = rows.withColumn(TOPIC, sql.lit(self.origin.topic))
+        if "key" not in decode:
+            rows = rows.withColumn(KEY, sql.col(KEY).cast("string"))
+        is_plain = rows.schema[KEY].dataType.typeName() != "struct"
+        return Stream(self.pipeline, rows, key=(KEY,) if is_plain else ())
+
+    def avro(self, *, subject: str | None = None, record_name: str | None = None) -> "Stream":
+        """Write values as Avro; the row's own columns are registered as their schema."""
+        return replace(self, form=Form("avro", subject, record_name))
+
+    def protobuf(self, *, subject: str | None = None, record_name: str | None = None) -> "Stream":
+        """Write values as Protobuf; the row's own columns are registered as their schema."""
+        return replace(self, form=Form("protobuf", subject, record_name))
+
+    def json_schema(
+        self, *, subject: str | None = None, record_name: str | None = None
+    ) -> "Stream":
+        """Write values as JSON with a registered schema, and the id of the schema before them."""
+        return replace(self, form=Form("json", subject, record_name))
 
     def json(
         self,
@@ -162,6 +235,8 @@ class Stream:
     ) -> None:
         """Write to a topic: the row's own columns as JSON, unless a value is given.
 
+        After `avro`, `protobuf` or `json_schema`, a given value must be a struct.
+
         The name of the flow, by default the topic's, identifies its position.
         """
         made_key = column(key) if key is not None else self._key()
@@ -170,8 +245,14 @@ class Stream:
             columns.append(column(headers).alias("headers"))
         elif self.is_raw and "headers" in self.df.columns:
             columns.append(sql.col("headers"))
-        rows = self.df.select(*columns)
-        self.pipeline.add(topic, rows, self.emit, name=name, is_exactly_once=exactly_once)
+        self.pipeline.add(
+            topic,
+            self.df.select(*columns),
+            self.emit,
+            name=name,
+            is_exactly_once=exactly_once,
+            options=self.form.options(self.pipeline.registry_options()) if self.form else None,
+        )
 
     def to_files(
         self,
@@ -208,6 +289,10 @@ class Stream:
     def _value(self, value: Expression | None) -> Column:
         if value is not None:
             return column(value)
+        if self.form is not None:
+            if self.is_raw:
+                raise ValueError("records are bytes: `json`, `typed` or `map` makes columns first")
+            return as_struct(self.df)
         return sql.col("value") if self.is_raw else own_columns_as_json(self.df)
 
     def _check_raw(self, what: str) -> None:

@@ -21,7 +21,7 @@ from ottla.pipelines.streams.columns import (
     is_of_the_record,
     quoted,
 )
-from ottla.pipelines.streams.flow import Emit, own_columns_as_json
+from ottla.pipelines.streams.flow import Emit, Form, as_struct, own_columns_as_json
 from ottla.pipelines.streams.joins import OTHER, How
 from ottla.pipelines.streams.json_records import Schema, fields_of, read_json
 
@@ -86,6 +86,8 @@ class Table:
     pipeline: "Pipeline"
     sides: tuple[Side, ...]
     steps: tuple[Step, ...] = ()
+    form: Form | None = None
+    """The format of written values; JSON without a schema by default."""
 
     @property
     def df(self) -> DataFrame:
@@ -134,6 +136,14 @@ class Table:
         added = replace(side, name_by_column=names, is_needed=how == "inner")
         return Table(self.pipeline, (*mine, added))
 
+    def avro(self, *, subject: str | None = None, record_name: str | None = None) -> "Table":
+        """Write values as Avro; the columns are registered as their schema."""
+        return replace(self, form=Form("avro", subject, record_name))
+
+    def protobuf(self, *, subject: str | None = None, record_name: str | None = None) -> "Table":
+        """Write values as Protobuf; the columns are registered as their schema."""
+        return replace(self, form=Form("protobuf", subject, record_name))
+
     def to(
         self,
         topic: str,
@@ -144,12 +154,18 @@ class Table:
     ) -> None:
         """Write each changed row by its key; a deleted row becomes a tombstone."""
         rows = self.df
-        made = own_columns_as_json(rows) if value is None else column(value)
+        if value is not None:
+            made = column(value)
+        else:
+            made = own_columns_as_json(rows) if self.form is None else as_struct(rows)
         if DELETED in rows.columns:
             made = sql.when(~sql.col(DELETED), made)
         written = rows.select(sql.col(KEY).alias("key"), made.alias("value"))
         emit = Emit.FINAL if self.pipeline.is_batch else Emit.UPDATES
-        self.pipeline.add(topic, written, emit, name=name, is_exactly_once=exactly_once)
+        options = self.form.options(self.pipeline.registry_options()) if self.form else None
+        self.pipeline.add(
+            topic, written, emit, name=name, is_exactly_once=exactly_once, options=options
+        )
 
     def _then(self, step: Step) -> "Table":
         return replace(self, steps=(*self.steps, step))

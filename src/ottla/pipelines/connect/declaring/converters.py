@@ -1,4 +1,8 @@
-"""Converts between the bytes of a topic and columns with fields: JSON, strings, bytes."""
+"""Converts between the bytes of a topic and columns with fields.
+
+Converters are json, string and bytes, and those whose schemas are in the registry: avro, protobuf
+and json-schema. The source and the sink of Spark convert the latter, by their own options.
+"""
 
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +16,83 @@ if TYPE_CHECKING:
     from ottla.pipelines.connect.declaring.declaration import Declaration
 
 CORRUPT: Final = "_corrupt_record"
+REGISTERED: Final = {"avro": "avro", "protobuf": "protobuf", "json-schema": "json"}
+"""The converters with a schema in the registry, and the option `encode` of each."""
 INFERRED: Final = "value-schema.json"
 SAMPLE_RECORDS: Final = 1000
 """The number of records from which the fields of a topic are inferred."""
+
+
+def decode_options(settings: Any) -> dict[str, str]:
+    """Return the options of the source for values with a schema; none for other converters."""
+    parts = [part for part in ("key", "value") if settings[f"{part}.converter"] in REGISTERED]
+    if not parts:
+        return {}
+    if parts == ["key"]:
+        raise ConnectorError("key.converter: has a schema, so value.converter needs one, too")
+    is_strict = settings["errors.tolerance"] == "none"
+    return {
+        **_registry(settings),
+        **({"decode.subject": settings["value.subject"]} if settings["value.subject"] else {}),
+        "decode": ",".join(parts),
+        "decode.mode": "failfast" if is_strict else "permissive",
+        "decode.tombstones": "mark",
+    }
+
+
+def encode_options(settings: Any) -> dict[str, str]:
+    """Return the options of the sink for values with a schema; none for other converters."""
+    names = {
+        option: REGISTERED[settings[f"{part}.converter"]]
+        for part, option in (("value", "encode"), ("key", "encode.key"))
+        if settings[f"{part}.converter"] in REGISTERED
+    }
+    if not names:
+        return {}
+    if "encode" not in names:
+        raise ConnectorError("key.converter: has a schema, so value.converter needs one, too")
+    if settings["errors.deadletterqueue.topic.name"] is not None:
+        raise ConnectorError(
+            "errors.deadletterqueue.topic.name: a source that writes values with a schema has no "
+            "dead letters; remove it"
+        )
+    subject = settings["value.subject"]
+    return {**_registry(settings), **names, **({"encode.subject": subject} if subject else {})}
+
+
+def _registry(settings: Any) -> dict[str, str]:
+    if settings["schema.registry.url"] is None:
+        raise ConnectorError("schema.registry.url: is missing: where the schemas are")
+    return {"schema.registry.url": settings["schema.registry.url"]}
+
+
+def from_typed(frame: "DataFrame", settings: Any) -> "DataFrame":
+    """Return typed rows with the columns of other records: the fields are the struct `value`."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    fields = [f.col(f"`{name}`") for name in frame.columns if not name.startswith("_")]
+    nothing = f.lit(None).cast("binary")
+    raw = f.col("_corrupt") if "_corrupt" in frame.columns else nothing
+    topic = f.col("_topic") if "_topic" in frame.columns else f.lit(settings["topics"][0])
+    is_text = settings["key.converter"] in {"json", "string"}
+    key = f.col("_key").cast("string") if is_text else f.col("_key")
+    if settings["key.schema"] is not None and settings["key.converter"] == "json":
+        key = f.from_json(key, settings["key.schema"])
+    has_value = ~f.col("_tombstone") & raw.isNull()
+    return frame.select(
+        key.alias("key"),
+        f.when(has_value, f.struct(*fields)).alias("value"),
+        topic.alias("topic"),
+        f.col("_partition").alias("partition"),
+        f.col("_offset").alias("offset"),
+        f.col("_timestamp").alias("timestamp"),
+        raw.alias("raw"),
+        topic.alias("origin"),
+        f.when(raw.isNotNull(), f.lit(_NOT_OF_SCHEMA)).alias("error"),
+    )
+
+
+_NOT_OF_SCHEMA: Final = "the value is of no registered schema"
 
 
 def decoded(frame: "DataFrame", settings: Any, schema: "StructType | None") -> "DataFrame":
@@ -71,6 +149,12 @@ def _encoded(frame: "DataFrame", name: str, converter: str) -> "Column":
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType  # noqa: PLC0415
 
     kind = frame.schema[name].dataType
+    if converter in REGISTERED:
+        if name == "value" and not isinstance(kind, StructType):
+            raise ConnectorError(
+                f"value.converter: {converter} needs fields: value.schema says which the JSON has"
+            )
+        return f.col(name)
     if isinstance(kind, StringType | BinaryType):
         return f.col(name).cast("binary")
     if isinstance(kind, StructType | MapType | ArrayType):
@@ -89,11 +173,12 @@ def value_schema(
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     settings = declaration.settings
-    if settings["value.converter"] != "json":
+    is_json = settings["value.converter"] == "json"
+    if not is_json and settings["value.converter"] not in REGISTERED:
         return None
     if settings["value.schema"] is not None:
         return parsed_schema(settings["value.schema"], "value.schema")
-    if not needs_fields:
+    if not needs_fields or not is_json:
         return None
     kept = declaration.folder / INFERRED
     if kept.exists():

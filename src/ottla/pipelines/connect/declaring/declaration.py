@@ -38,7 +38,7 @@ from ottla.pipelines.spark.spark_version import (
 )
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
-CONVERTERS: Final = ("json", "string", "bytes")
+CONVERTERS: Final = ("json", "string", "bytes", "avro", "json-schema", "protobuf")
 CONNECTORS: Final = {
     "files-source": "ottla.pipelines.connect.files.files_source:FilesSource",
     "postgres-source": "ottla.pipelines.connect.postgres.source:PostgresSource",
@@ -57,6 +57,8 @@ COMMON: Final = (
     Setting("poll.interval.ms", whole, 500, "how often to look for something new"),
     Setting("key.converter", text, "json", "how keys are written in topics", CONVERTERS),
     Setting("value.converter", text, "json", "how values are written in topics", CONVERTERS),
+    Setting("schema.registry.url", text, None, "the schema registry of converters with a schema"),
+    Setting("value.subject", text, None, "the subject, if it is not the topic's name and -value"),
     Setting("key.schema", text, None, "the fields of JSON keys, such as `id BIGINT`"),
     Setting("value.schema", text, None, "the fields of JSON values, such as `id BIGINT, at DATE`"),
     Setting("errors.tolerance", text, "none", "whether bad records pass by", ("none", "all")),
