@@ -56,8 +56,8 @@ OPTIONS: Final = (
     *DECODE_NAMES,
     *REGISTRY_NAMES,
 )
-"""The options `fetchOffset.…` are Spark's and have no effect: kafka.default.api.timeout.ms limits the
-time of all retries."""
+"""The options `fetchOffset.…` are Spark's and have no effect: kafka.default.api.timeout.ms limits
+the time of all retries."""
 _KAFKA: Final = "kafka."
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 _SINK_ONLY: Final = ("topic", "exactlyonce")

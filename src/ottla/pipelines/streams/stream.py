@@ -53,8 +53,8 @@ class Origin:
 class Stream:
     """Rows over a DataFrame, which is always available as `df`. Every call returns a new stream.
 
-    A new stream has the columns of Spark's Kafka source. After `json` or `typed` it has the fields of the
-    value, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp` of the record.
+    A new stream has the columns of Spark's Kafka source. After `json` or `typed` it has the fields
+    of the value, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp` of the record.
     """
 
     pipeline: "Pipeline"

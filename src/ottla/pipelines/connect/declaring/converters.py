@@ -61,9 +61,9 @@ def encode_options(settings: Any) -> dict[str, str]:
 
 
 def _registry(settings: Any) -> dict[str, str]:
-    if settings["schema.registry.url"] is None:
-        raise ConnectorError("schema.registry.url: is missing: where the schemas are")
-    return {"schema.registry.url": settings["schema.registry.url"]}
+    if settings["registry.url"] is None:
+        raise ConnectorError("registry.url: is missing: where the schemas are")
+    return {"schema.registry.url": settings["registry.url"]}
 
 
 def from_typed(frame: "DataFrame", settings: Any) -> "DataFrame":

@@ -57,7 +57,7 @@ COMMON: Final = (
     Setting("poll.interval.ms", whole, 500, "how often to look for something new"),
     Setting("key.converter", text, "json", "how keys are written in topics", CONVERTERS),
     Setting("value.converter", text, "json", "how values are written in topics", CONVERTERS),
-    Setting("schema.registry.url", text, None, "the schema registry of converters with a schema"),
+    Setting("registry.url", text, None, "the schema registry of converters with a schema"),
     Setting("value.subject", text, None, "the subject, if it is not the topic's name and -value"),
     Setting("key.schema", text, None, "the fields of JSON keys, such as `id BIGINT`"),
     Setting("value.schema", text, None, "the fields of JSON values, such as `id BIGINT, at DATE`"),
