@@ -1,6 +1,6 @@
 """A topic of Avro orders as columns, in Spark and in a scan, and what Spark itself does with it.
 
-One broker with its registry, in a process of its own, has ten million orders with six fields in four
+A broker with a registry, in a process of its own, has ten million orders of six fields, in four
 partitions. Each session of Spark is in a process of its own, on two cores; rows go to Spark's sink
 "noop", which discards them. The peer is Spark's Kafka connector with `from_avro` of spark-avro,
 which is given one schema, and the bytes after the registry's prefix. Both are fetched at the first

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class OttlaDataSource(DataSource):
     """Topics of a Kafka cluster, with the options and columns of Spark's own Kafka source.
 
-    With the option decode, the columns are those of a schema. It is looked up when a query is
+    With the option decode, the columns are the fields of a schema. It is looked up when a query is
     loaded: Spark makes one object then, and sends copies of it to its other processes.
     """
 

@@ -1,4 +1,4 @@
-"""Connectors with converters whose schemas are in the registry, as a file declares them."""
+"""Connectors with converters that use the schema registry, as a file declares them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,7 +121,8 @@ def test_changes_of_a_database_are_written_as_avro(
             'table.include.list = ["public.orders"]\n'
             'value.schema = "op STRING, after STRUCT<id: BIGINT, state: STRING>"\n',
         )
-    assert rows_of(broker, "shop.public.orders") == [{"op": "r", "after": {"id": 1, "state": "new"}}]
+    (row,) = rows_of(broker, "shop.public.orders")
+    assert row == {"op": "r", "after": {"id": 1, "state": "new"}}
 
 
 def test_a_missing_setting_is_named(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ def scan(  # noqa: PLR0913 - keywords with defaults, in two independent groups
     A time stands for the first record of a partition with this timestamp or a later one. Offsets
     outside the log stand for its ends. The settings are a consumer's, by Kafka's names.
 
-    `decode` is `value`, `key` or `key,value`: the columns are those of the latest version, or of
-    `version`, of the topic's subject in the registry, or of `subject`, or of `schema`. Then follow
-    `_key`, `_partition`, `_offset` and `_timestamp`. Without schema.registry.url, all values are of
-    `schema`, and have no id of a schema before them.
+    `decode` is `value`, `key` or `key,value`. The columns are the fields of a schema: `schema`, or
+    the latest version, or `version`, of the topic's subject in the registry, or of `subject`. Then
+    follow `_key`, `_partition`, `_offset` and `_timestamp`. Without schema.registry.url, all values
+    are of `schema`, and have no id of a schema before them.
     """
     client, fetching, registry = _settings(settings, keywords)
     typing = None

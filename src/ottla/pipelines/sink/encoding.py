@@ -251,7 +251,7 @@ def _latest(registry: RegistryClient, subject: str) -> Any:
 
 
 def _name(registry: RegistryClient, latest: Any, topic: str, part: str) -> str:
-    """Return the name of the registered record: with another one, schemas are incompatible."""
+    """Return the name of the registered record: with another name, schemas are incompatible."""
     if latest is not None and (found := registry.parsed(latest.schema).record_name):
         return found
     word = _NOT_IN_NAMES.sub("_", topic).replace(".", "_")

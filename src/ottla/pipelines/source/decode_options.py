@@ -58,7 +58,7 @@ class Tombstones(StrEnum):
     """The treatment of a record without a value."""
 
     KEEP = "keep"
-    """A row whose fields are null."""
+    """A row of null fields."""
     MARK = "mark"
     """The same, and a column `_tombstone` is true."""
     DROP = "drop"

@@ -83,7 +83,7 @@ def _nested(kind: pa.DataType, place: str) -> spark.DataType:
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return an array of Spark's type, and the rows whose value does not fit; those are null."""
+    """Return an array of Spark's type, and the rows with values beyond the type; they are null."""
     if array.type.equals(kind):
         return array, []
     if _is.is_time64(array.type) and array.type.unit == "ns":

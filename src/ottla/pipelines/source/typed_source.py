@@ -93,7 +93,7 @@ class TypedSource:
         """Refuse a schema that names a column that there is not, or another type for it."""
         records = kept_records(self.decoding, None)
         if not schema.fields:
-            raise SourceOptionError("the schema names no column: one is needed")
+            raise SourceOptionError("the schema names no column: name at least one")
         known = [*records.fields, *([CORRUPT] if self.is_permissive else [])]
         for field in schema.fields:
             if field.name not in known:
@@ -171,7 +171,7 @@ def _decoding(read: DecodeOptions, subjects: Mapping[str, str]) -> Decoding:
 
 
 def _producer_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the consumer's settings that a producer has, too."""
+    """Return the consumer's settings that a producer has, too."""
     from ottla.clients.config.settings import CLIENT_SETTINGS  # noqa: PLC0415 - for dead letters
 
     known = {name for row in CLIENT_SETTINGS for name in (row.name, *row.aliases)}
@@ -198,7 +198,7 @@ def kept_records(decoding: Decoding, columns: tuple[str, ...] | None) -> TypedRe
 
 
 class TypedReading:
-    """The columns that one query reads, in a task."""
+    """The columns of one query, in a task."""
 
     def __init__(self, source: TypedSource, columns: pa.Schema) -> None:
         self._source = source

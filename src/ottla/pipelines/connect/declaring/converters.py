@@ -1,7 +1,7 @@
 """Converts between the bytes of a topic and columns with fields.
 
-Converters are json, string and bytes, and those whose schemas are in the registry: avro, protobuf
-and json-schema. The source and the sink of Spark convert the latter, by their own options.
+Converters are json, string and bytes, and three with schemas in the registry: avro, protobuf and
+json-schema. The source and the sink of Spark convert the latter, by their own options.
 """
 
 import json
