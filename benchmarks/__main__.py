@@ -33,6 +33,7 @@ from benchmarks import (
     transaction_floor,
     transactions,
     typed_codecs,
+    typed_topics,
     wakeups,
 )
 from benchmarks.comparison import measure
@@ -44,6 +45,7 @@ GROUPS = {
     "arrow": arrow,
     "codecs": codecs,
     "typed": typed_codecs,
+    "typed_topics": typed_topics,
     "admission": admission,
     "imports": imports,
     "storage": storage,

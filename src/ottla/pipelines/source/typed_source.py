@@ -20,6 +20,7 @@ from ottla.clients.schemas.registry_calls import RegistryError, RegistryUnreacha
 from ottla.clients.tables.errors import SourceReadError
 from ottla.clients.tables.range_reader import OffsetRange
 from ottla.clients.tables.typed_records import (
+    KEY,
     TOMBSTONE,
     Decoding,
     TypedRecords,
@@ -255,7 +256,7 @@ class TypedReading:
             arrays[column.name] = made
             for row in bad:
                 errors.setdefault(row, f"{column.name} has a value beyond {column.type}")
-                parts.setdefault(row, "value")
+                parts.setdefault(row, "key" if column.name == KEY else "value")
         rows = TypedRows(rows.batch, dict(sorted(errors.items())), parts)
         if errors and self._source.options.bad_records is BadRecords.FAILFAST:
             raise_first(rows, raw.column("offset"), wanted.name, _ADVICE)
