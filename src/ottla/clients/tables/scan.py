@@ -155,6 +155,7 @@ class Scan:
         """Read the records; SourceReadError if that fails.
 
         It is a DataLossError if records were deleted, and a ValueDecodingError for a bad value.
+        A failing registry raises RegistryError or RegistryUnreachableError.
         """
         pieces = deque(split(self.ranges, records_per_partition_max=PIECE_OFFSETS_MAX))
         with ExitStack() as stack:

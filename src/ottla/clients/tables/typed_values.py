@@ -6,6 +6,7 @@ schema is fetched once. A value that cannot be decoded is a row of nulls and an 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 import pyarrow as pa
@@ -57,7 +58,8 @@ class TypedValues:
     """Decodes the values, or keys, of records into the columns of one schema.
 
     Any number of calls, by one thread or task at a time. With a synchronous registry client use
-    `decode`, with an asyncio client `decode_in_loop`; both raise RegistryUnreachableError.
+    `decode`, with an asyncio client `decode_in_loop`. Both raise RegistryUnreachableError, and
+    RegistryError for any refusal but an unknown schema.
     """
 
     def __init__(
@@ -184,7 +186,11 @@ class TypedValues:
             writer = self._writer_of(schema, headers, frame.payload_start)
         except FramingError as error:
             return _Writer(None, None, 0, f"no id of a schema: {error}")
-        except (RegistryError, InvalidSchemaError) as error:
+        except RegistryError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise  # the schema may exist: the value is not known to be bad
+            return _Writer(None, None, 0, f"the schema cannot be used: {error}")
+        except InvalidSchemaError as error:
             return _Writer(None, None, 0, f"the schema cannot be used: {error}")
         if len(self._writers) >= DECODERS_MAX:
             self._writers.clear()

@@ -239,8 +239,8 @@ class TypedReading:
             for batch in batches:
                 try:
                     rows = self._decoder.decode(batch)
-                except RegistryUnreachableError as error:
-                    raise SourceReadError(f"{wanted}: {error}") from error
+                except (RegistryError, RegistryUnreachableError) as error:
+                    raise SourceReadError(f"{wanted}: the registry fails: {error}") from error
                 yield from self._with_types(batch, rows, wanted, letters)
 
     def _with_types(
