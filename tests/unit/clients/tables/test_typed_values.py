@@ -10,9 +10,11 @@ import pytest
 import ottla
 from ottla import RegistryClient, SchemaSerializer
 from ottla.clients.schemas.framing import VALUE_HEADER, header_value, prefix
+from ottla.clients.schemas.registry_calls import RegistryError
 from ottla.clients.tables.typed_values import TypedValues
 from ottla.schemas.schema import Schema, SchemaType
-from tests.unit.clients.schemas.small_registry import SmallRegistry, guid
+from tests.unit.clients.schemas.scripted_server import ScriptedServer
+from tests.unit.clients.schemas.small_registry import NOT_FOUND, SmallRegistry, guid
 
 OLD = Schema(
     '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"},'
@@ -172,3 +174,19 @@ def test_without_a_registry_values_have_no_framing(client: RegistryClient) -> No
     reader = client.parsed(OLD)
     decoded = TypedValues(None, reader).decode(pa.array([b"\x02\x02x"], pa.binary()))
     assert decoded.batch.to_pylist() == [{"id": 1, "gone": "x"}]
+
+
+FORBIDDEN = (403, {"error_code": 40301, "message": "not for you"})
+
+
+def test_an_unknown_schema_is_an_error_of_the_value_and_a_refusal_is_raised(
+    client: RegistryClient,
+) -> None:
+    values = pa.array(values_of(client, Order, 1), pa.binary())
+    reader = client.parsed(client.latest_version("orders-value").schema)
+    with ScriptedServer(lambda _: NOT_FOUND) as server, RegistryClient(url=server.url) as other:
+        assert "Schema not found" in TypedValues(other, reader).decode(values).errors[0]
+    with ScriptedServer(lambda _: FORBIDDEN) as server, RegistryClient(url=server.url) as other:
+        typed = TypedValues(other, reader)
+        with pytest.raises(RegistryError, match="not for you"):
+            typed.decode(values)
