@@ -149,6 +149,18 @@ def test_an_incompatible_data_frame_is_refused_before_it_is_written(
     assert len(read(broker, topic)) == 3
 
 
+def test_without_registration_the_schema_must_be_in_the_registry(
+    spark: "SparkSession", broker: Broker
+) -> None:
+    topic = make_topic(broker.bootstrap_servers, "orders")
+    given = options(broker, topic, auto_register_schemas="false")
+    with pytest.raises(Exception, match=f"subject {topic}-value: "):
+        write(orders(spark, 1), given)
+    write(orders(spark, 1), options(broker, topic))
+    write(orders(spark, 1), given)
+    assert len(read(broker, topic)) == 2
+
+
 def test_the_latest_version_can_be_used_as_it_is(spark: "SparkSession", broker: Broker) -> None:
     topic = make_topic(broker.bootstrap_servers, "orders")
     settings = {"value": Order, "schema_registry_url": broker.registry_url}
