@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.tables import range_reader
 from ottla.clients.tables.range_reader import RangeFetches
 from ottla.clients.tables.topic_cluster import RecordSizes
 from ottla.pipelines.source.options import read_options
@@ -50,7 +50,7 @@ class SlowStore:
 def test_an_empty_answer_is_the_end_only_where_the_records_would_be_at_hand(
     monkeypatch: pytest.MonkeyPatch, is_local: bool, has_records: bool
 ) -> None:
-    monkeypatch.setattr(OffsetAdmin, "are_local", AsyncMock(return_value=is_local))
+    monkeypatch.setattr(range_reader, "are_local", AsyncMock(return_value=is_local))
     settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "old"}
     fetching = read_options(settings, is_streaming=True).fetching
 

@@ -104,19 +104,6 @@ class OffsetAdmin:
         )
         return {name: (earliest[name].offset, latest[name].offset) for name in names}
 
-    async def are_local(self, name: TopicPartition, offset: int) -> bool:
-        """Return whether the leader has the records from an offset onwards on its own disk.
-
-        If not, its fetch responses may be empty while it loads them from tiered storage.
-        """
-        try:
-            found = await self.find({name: OffsetSpec.EARLIEST_LOCAL})
-        except ApiError as error:
-            if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                return True  # it has no remote storage
-            raise
-        return found[name].offset <= offset
-
     async def delete_before(
         self, offset_by_partition: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
@@ -193,3 +180,17 @@ class OffsetAdmin:
             for topic in answer.topics
             for row in topic.partitions
         }
+
+
+async def are_local(view: ClusterView, name: TopicPartition, offset: int) -> bool:
+    """Return whether the leader has the records from an offset onwards on its own disk.
+
+    If not, its fetch responses may be empty while it loads them from tiered storage.
+    """
+    try:
+        found = await OffsetAdmin(view).find({name: OffsetSpec.EARLIEST_LOCAL})
+    except ApiError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return True  # it has no remote storage
+        raise
+    return found[name].offset <= offset

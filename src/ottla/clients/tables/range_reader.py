@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from ottla.clients.admin.admin_offsets import OffsetAdmin
+from ottla.clients.admin.admin_offsets import OffsetAdmin, are_local
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches, end_of_batches
 from ottla.clients.consumer.state.subscription import NO_REPLICA
@@ -253,7 +253,7 @@ class RangeFetches:
         return row.preferred_read_replica < 0 and readable >= self._wanted.end_offset
 
     async def _is_local(self) -> bool:
-        return await OffsetAdmin(self._view).are_local(self._wanted.name, self._position)
+        return await are_local(self._view, self._wanted.name, self._position)
 
     async def _look_again(self, error: ApiError | OSError) -> None:
         """Handle a failed fetch: skip deleted records, or look up the new leader."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec, are_local
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetched_batches import end_of_batches
 from ottla.clients.errors import RETRIABLE
@@ -243,9 +243,7 @@ class PartitionCopier:
     async def _is_over(self, fetched: Fetched, copied: _Copied) -> bool:
         """Return whether the fetch was empty because compaction has removed all up to the end."""
         is_there = fetched.last_stable_offset >= self._range.end_offset
-        return is_there and await OffsetAdmin(self._source).are_local(
-            self._range.source, copied.offset
-        )
+        return is_there and await are_local(self._source, self._range.source, copied.offset)
 
     def _fetch_ahead(self, fetcher: BatchFetcher, fetched: Fetched) -> None:
         ahead = end_of_batches(fetched.data)

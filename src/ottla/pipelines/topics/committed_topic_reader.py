@@ -8,7 +8,7 @@ open. So all records are read, and the markers decide.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
+from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec, are_local
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import READ_UNCOMMITTED
@@ -50,7 +50,7 @@ class CommittedLog:
                 for batch in batches(fetched.data):
                     self._take(batch, take)
                 is_over = self.offset == before and fetched.high_watermark >= end
-                if is_over and await OffsetAdmin(view).are_local(self.name, before):
+                if is_over and await are_local(view, self.name, before):
                     return  # compaction has removed everything up to the end
 
     def _take(self, batch: RecordBatch, take: Take) -> None:
