@@ -158,7 +158,8 @@ def test_a_file_that_is_wrong_is_told_by_its_line(shell: Shell) -> None:
     shell.file.write_text("from ottla.streams import stream\n\nstream('x').jason('n long')\n")
     process = shell.run()
     assert process.wait(WAIT_SECONDS) == 1
-    (line,) = shell.said().splitlines()
+    starting, line = shell.said().splitlines()
+    assert starting == "ottla: pipeline post: starting Spark"
     assert line.startswith(f"ottla: pipeline post: {shell.file} line 3: AttributeError: ")
 
 

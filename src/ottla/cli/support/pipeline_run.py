@@ -65,7 +65,6 @@ def run_told(file: Path, told: Told, plan: RunPlan) -> None:
         pipeline = told.pipeline()
     except ValueError as error:
         raise CommandError(str(error)) from None
-    say(f"pipeline {told.name}: starting Spark")  # which takes 10 to 25 s
     with _Stopping() as stopping:
         try:
             if told.is_batch:
@@ -85,6 +84,7 @@ def _run(file: Path, pipeline: Pipeline, plan: RunPlan, stopping: "_Stopping") -
 
 
 def _define(file: Path, pipeline: Pipeline, stopping: "_Stopping") -> None:
+    say(f"pipeline {pipeline.name}: starting Spark")  # which takes 10 to 25 s
     stopping.end_with(pipeline.spark)
     _execute(file)
     flows = ", ".join(flow.name for flow in pipeline.flows)
