@@ -584,6 +584,7 @@ def test_a_gap_with_five_batches_on_their_way_loses_and_doubles_nothing(
         for number, value in enumerate(sent):
             producer.send(topic, value)
             if number % 5_000 == 4_000:
+                producer.flush(SECONDS)  # the producer asserts that batches in flight follow on
                 lane_of(producer, topic).queue.next_sequence += 17
         producer.flush(SECONDS)
         assert producer.metrics()["record-error-total"] == 0
