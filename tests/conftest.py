@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# Not first in the registry's thread: CPython 3.11 fails with "AST constructor recursion depth
+# mismatch" where two threads parse at the same time, and pytest parses the tests that it imports.
+import ottla.registry.broker_registry  # noqa: F401
 from ottla.testing.zookeeper_server import why_not
 from tests.examples import FULL
 from tests.scheduling import Scheduling, rank

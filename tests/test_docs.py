@@ -11,9 +11,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-# Imported before a broker's thread does it: in CPython 3.11 two threads cannot parse at once, and
-# pytest parses every module of ottla to rewrite its assertions.
-import ottla.registry.broker_registry  # noqa: F401
 from ottla.wire.api_key import ApiKey
 
 ROOT = Path(__file__).parents[1]
