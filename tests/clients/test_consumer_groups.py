@@ -217,7 +217,7 @@ def test_who_has_lost_its_partitions_commits_nothing_in_a_transaction(
     with Producer(bootstrap_servers=story_servers, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        with pytest.raises(TransactionAbortableError, match=r"abort_transaction.* poll.* anew"):
+        with pytest.raises(TransactionAbortableError, match=r"abort_transaction.* joins again"):
             producer.send_offsets_to_transaction(ends, slow.consumer.group_metadata())
         producer.abort_transaction()
 
@@ -577,7 +577,7 @@ def test_in_asyncio_to_ask_for_nothing_is_to_unsubscribe(story_servers: str, top
                 consumer.assign([])
             await consumer.subscribe([])
             assert consumer.subscription() == set()
-            with pytest.raises(ValueError, match="topics, or to a pattern"):
+            with pytest.raises(ValueError, match="topics or a pattern"):
                 await consumer.subscribe()
 
     asyncio.run(story())

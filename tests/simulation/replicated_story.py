@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ottla.broker.startup.assembly import THREADS, Broker
+from ottla.broker.startup.broker_service import NoService
 from ottla.broker.startup.metadata_backend import Embedded
 from ottla.broker.startup.observability import Operations
 from ottla.concurrency.notifier import Notifier
@@ -86,6 +87,7 @@ class ReplicaProgram:
                 Notifier(machine.clock),
                 operations,
                 log_dirs,
+                NoService(),
             )
             broker.folder_locks.enter_context(locks.pop_all())
         self._rules.follow(current_process(), broker)

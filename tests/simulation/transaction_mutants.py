@@ -144,10 +144,10 @@ def forgetting_markers_at_a_fail_over() -> AbstractContextManager[None]:
 def answering_before_the_end_is_committed() -> AbstractContextManager[None]:
     """A producer gets the response to a commit that a successor does not know."""
 
-    async def settle(_self: TransactionCoordinator, _id: str) -> None:
+    async def wait_replicated(_self: TransactionCoordinator, _id: str) -> None:
         pass
 
-    return patched(TransactionCoordinator, "settle", settle)
+    return patched(TransactionCoordinator, "wait_replicated", wait_replicated)
 
 
 # -- readers ---------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class _Connection(asyncio.Protocol):
         self._is_input_cut = False
         self._handling: asyncio.Future[Any] | None = None
         self._sending: asyncio.Future[None] | None = None
-        """The streamed response, while one is handled."""
+        """The streamed response that is being sent."""
         self._sends_alone = False
         """Whether the request of the streamed response had no streamed body."""
         self._writable: asyncio.Future[None] | None = None
