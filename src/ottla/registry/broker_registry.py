@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from socket import socket
+from typing import Final
 
 import ottla
 from ottla.broker.startup.broker_service import BrokerAccess
@@ -18,6 +19,9 @@ from ottla.registry.http_application import Cluster, RegistryApplication
 from ottla.registry.http_server import HttpServer
 from ottla.registry.registry import Registry
 from ottla.registry.registry_machine import RegistryMachine
+
+DRAIN_SECONDS_MAX: Final = 3.0
+"""How long a stop waits for requests in progress; less than `server.STOP_SECONDS_MAX`."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +42,7 @@ async def serve(broker: BrokerAccess, sockets: Sequence[socket], stopping: async
                 _log.info("schema registry at http://%s:%d", *sockets[0].getsockname()[:2])
             server.handler = handler
             try:
-                await _run_until(registry, stopping)
+                await _run_until(registry, stopping, server)
             finally:
                 await log.close()
     finally:
@@ -46,11 +50,17 @@ async def serve(broker: BrokerAccess, sockets: Sequence[socket], stopping: async
             await server.stop()
 
 
-async def _run_until(registry: Registry, stopping: asyncio.Event) -> None:
+async def _run_until(registry: Registry, stopping: asyncio.Event, server: HttpServer) -> None:
     """Replay until stopped; return early if the state has to be replayed from the start."""
     try:
-        await first_of(registry.run(), stopping.wait())
+        await first_of(registry.run(), _drained(stopping, server))
     except ApiError as error:
         if error.code is not LOST:
             raise
         _log.warning("The schema registry starts from the beginning of _schemas: %s", error)
+
+
+async def _drained(stopping: asyncio.Event, server: HttpServer) -> None:
+    """Wait for the stop, then for the responses of writes: these need the replay to go on."""
+    await stopping.wait()
+    await server.drain(DRAIN_SECONDS_MAX)

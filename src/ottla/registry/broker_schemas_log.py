@@ -16,15 +16,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ottla.broker.hosting.replication_wait import Awaited, committed
 from ottla.broker.peers.broker_clients import Peers
 from ottla.broker.startup.broker_service import BrokerAccess
+from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.model.isolation_level import READ_COMMITTED
 from ottla.model.settings.listeners import REGISTRY_ENDPOINT
 from ottla.registry.schemas_log import (
     EndMovedError,
     Leadership,
+    LeaderWithoutRegistryError,
     NotLeaderError,
     OutcomeUnknownError,
     SchemasRecord,
@@ -33,6 +36,7 @@ from ottla.replication.partition import Partition
 from ottla.rpc.errors import check, only
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.wire.messages.fetch import (
+    AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -99,10 +103,12 @@ def _new_topic(replicas: int) -> CreatableTopic:
 
 
 class _Part(NamedTuple):
-    """Some batches of the log, as bytes."""
+    """Some batches of the log, as bytes, and the aborted transactions in them."""
 
     data: bytes
-    high_watermark: int
+    stable_offset: int
+    """The last stable offset: the records before it are committed, or aborted."""
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class BrokerSchemasLog:
@@ -159,7 +165,7 @@ class BrokerSchemasLog:
         return await self._on_broker(self._partition.append(batch, leadership, end_offset))
 
     async def end_offset(self) -> int:
-        """Return the high watermark of the leader; 0 without a topic.
+        """Return the last stable offset of the leader; 0 without a topic.
 
         ApiError LEADER_NOT_AVAILABLE if no leader responds.
         """
@@ -183,12 +189,15 @@ class BrokerSchemasLog:
             if found:
                 yield found
                 reading.offset = found[-1].offset + 1
-            is_at_end = reading.offset >= part.high_watermark
+            is_at_end = reading.offset >= part.stable_offset
             if is_at_end:
                 yield []
 
     def leader_url(self) -> str | None:
-        """Return the registered address of the registry in the process of the leader."""
+        """Return the registered address of the registry in the process of the leader.
+
+        LeaderWithoutRegistryError if another broker leads, and has registered no address.
+        """
         return self._partition.leader_url()
 
     async def _on_broker(self, work: Coroutine[Any, Any, T]) -> T:
@@ -209,16 +218,17 @@ def _records_from(part: _Part, offset: int) -> list[SchemasRecord]:
 def _decoded(part: _Part, offset: int) -> list[SchemasRecord]:
     end_offset = offset
     found: list[SchemasRecord] = []
+    left_out = AbortedBatches(part.aborted)
     for batch in batches(part.data):
         end_offset = batch.end_offset
-        if not batch.is_control:
+        if not left_out.includes(batch):
             found += (
                 SchemasRecord(one.offset, one.timestamp_ms, one.key, one.value, one.headers)
                 for one in records_of(batch)
                 if one.offset >= offset
             )
-    if not part.data:  # the leader has no batch between here and the high watermark
-        end_offset = part.high_watermark
+    if not part.data:  # the leader has no batch between here and the last stable offset
+        end_offset = part.stable_offset
     if end_offset > (found[-1].offset + 1 if found else offset):
         found.append(SchemasRecord(end_offset - 1, 0, NOOP, None))
     return found
@@ -300,8 +310,12 @@ class _SchemasPartition:
         """Return the base URL of the leader's registry."""
         leader_id = self._leader_id()
         broker = None if leader_id is None else self._image.brokers.get(leader_id)
-        endpoint = None if broker is None else broker.endpoint(REGISTRY_ENDPOINT)
+        if broker is None:
+            return None
+        endpoint = broker.endpoint(REGISTRY_ENDPOINT)
         if endpoint is None:
+            if leader_id != self.broker_id:
+                raise LeaderWithoutRegistryError(f"broker {leader_id} leads {SCHEMAS}")
             return None
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         return f"http://{host}:{endpoint.port}"
@@ -367,7 +381,7 @@ class _SchemasPartition:
     # -- reading --------------------------------------------------------------------------------
 
     async def end_offset(self) -> int:
-        """Return the high watermark of the leader."""
+        """Return the last stable offset of the leader."""
         if self.topic_id is None:
             return 0
         return await self.listed_offset(_LATEST)
@@ -376,6 +390,7 @@ class _SchemasPartition:
         """Return the leader's response to ListOffsets; ApiError if there is none."""
         request = ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=READ_COMMITTED,
             topics=[
                 ListOffsetsTopic(
                     name=SCHEMAS_TOPIC,
@@ -406,13 +421,17 @@ class _SchemasPartition:
 
     async def read_here(self, partition: Partition, offset: int) -> _Part:
         """Read from the log of this broker, which leads; on a thread, because it may block."""
-        found = partition.read(Offset(offset), READ_BYTES)
+        found = partition.read(Offset(offset), READ_BYTES, is_committed_only=True)
         records = found.records
         if not records.size_bytes:
-            return _Part(b"", found.high_watermark)
+            return _Part(b"", found.last_stable_offset)
         loop = self._broker.loop
         data = await loop.run_in_executor(self._broker.threads, records.read)
-        return _Part(data, found.high_watermark)
+        aborted = [
+            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in found.aborted or ()
+        ]
+        return _Part(data, found.last_stable_offset, aborted)
 
     async def read_there(self, leader_id: BrokerId, offset: int, wait_ms: int) -> _Part:
         """Fetch from the leader; OSError or ApiError if that fails."""
@@ -423,6 +442,7 @@ class _SchemasPartition:
             min_bytes=1 if wait_ms else 0,
             max_bytes=READ_BYTES,
             session_epoch=_NO_SESSION_EPOCH,
+            isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic_id=self.topic_id, partitions=[wanted])],
         )
         timeout_ms = REQUEST_MS_MAX + wait_ms
@@ -433,11 +453,12 @@ class _SchemasPartition:
         check(response.error_code, what)
         row: PartitionData = only(only(response.responses, "a topic").partitions, "a partition")
         check(row.error_code, what)
-        return _Part(bytes(row.records or b""), row.high_watermark)
+        data = bytes(row.records or b"")
+        return _Part(data, row.last_stable_offset, row.aborted_transactions or ())
 
     async def news(self, partition: Partition, offset: int, wait_ms: int) -> None:
         """Wait until the leader has more than an offset, or another broker leads."""
-        if partition.high_watermark <= offset:
+        if partition.last_stable_offset <= offset:
             await self._news(wait_ms)
 
     async def _news(self, wait_ms: int) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop, Transport
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from socket import socket
 from ssl import SSLContext
 from typing import Any, Final, cast
@@ -148,6 +148,11 @@ class _Connection(asyncio.Protocol):
         if self._handling is None and not self._is_discarding:
             self._begin_reading()
             self._advance()
+
+    @property
+    def is_handling(self) -> bool:
+        """Whether a request waits for its response."""
+        return self._handling is not None
 
     def abort(self) -> None:
         """Close at once."""
@@ -368,13 +373,16 @@ class _Connection(asyncio.Protocol):
             request.keeps_alive
             and self._has_whole_input
             and not (self._has_ended_input and not self._buffer)
+            and not self._server.is_draining
         )
         with_body = request.method != "HEAD"
         self.deadline = self._loop.time() + IDLE_SECONDS_MAX
         transport.write(response.encoded(with_body=with_body, keeps_alive=keeps_alive))
         if not self._is_writable:
             self.deadline = self._loop.time() + SENDING_SECONDS_MAX
-        if not keeps_alive:
+        if self._server.is_draining:
+            transport.close()  # after the response is sent
+        elif not keeps_alive:
             self._discard()
 
     def _begin_reading(self) -> None:
@@ -431,6 +439,8 @@ class HttpServer:
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
+        self.is_draining = False
+        self._drained = asyncio.Event()
 
     @property
     def connection_count(self) -> int:
@@ -446,6 +456,23 @@ class HttpServer:
             )
             self._servers.append(server)
         self._sweep = loop.call_later(SWEEP_SECONDS, self._sweep_once)
+
+    async def drain(self, seconds_max: float) -> None:
+        """Accept no more requests, and answer the requests in progress; with a time limit.
+
+        Idle connections are closed at once: their clients can repeat a request elsewhere.
+        """
+        self.is_draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            if not connection.is_handling:
+                connection.abort()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                while self._connections:
+                    self._drained.clear()
+                    await self._drained.wait()
 
     async def stop(self) -> None:
         """Close the sockets and every connection; cancel the requests that are being handled."""
@@ -470,6 +497,8 @@ class HttpServer:
     def remove(self, connection: _Connection) -> None:
         """Forget a connection."""
         self._connections.discard(connection)
+        if not self._connections:
+            self._drained.set()
 
     def keep(self, task: "asyncio.Future[Any]") -> None:
         """Hold a task until it is done: the event loop has weak references only."""

@@ -23,6 +23,7 @@ from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.parsed_schemas import HeavyWorkError
 from ottla.registry.registry_errors import (
     forwarding_failed,
+    leader_without_registry,
     store_failed,
     timed_out,
     unknown_leader,
@@ -31,6 +32,7 @@ from ottla.registry.registry_machine import Decision, RegistryMachine
 from ottla.registry.schemas_log import (
     EndMovedError,
     Leadership,
+    LeaderWithoutRegistryError,
     NotLeaderError,
     OutcomeUnknownError,
     SchemasLog,
@@ -254,6 +256,8 @@ class Registry:
             raise timed_out("the write may or may not have been done.") from None
         except TimeoutError:
             raise timed_out("the write may or may not have been done.") from None
+        except LeaderWithoutRegistryError as alone:
+            raise leader_without_registry(str(alone)) from None
         except (OSError, ApiError) as failed:
             raise store_failed(str(failed) or type(failed).__name__) from None
 

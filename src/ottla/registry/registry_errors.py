@@ -181,6 +181,15 @@ def forwarding_failed(reason: str) -> RegistryError:
     return RegistryError(50003, f"Error while forwarding the request to the leader: {reason}")
 
 
+def leader_without_registry(leader: str) -> RegistryError:
+    """Return 50004: the broker that leads `_schemas` cannot take a write."""
+    message = (
+        f"Leader of _schemas not known: {leader} and has no schema registry that other brokers"
+        " reach. Set ottla.schema.registry.listener there, and install 'ottla[schemas]'."
+    )
+    return RegistryError(50004, message)
+
+
 def unknown_leader() -> RegistryError:
     """Return 50004: no broker leads `_schemas`, or this broker does not know which."""
     return RegistryError(50004, "Leader of _schemas not known. Retry the request.")

@@ -115,6 +115,11 @@ class Call:
         return int(text)
 
     @property
+    def deleted_only(self) -> bool:
+        """Whether only deleted ones are asked for; Confluent's Python client says deleted_only."""
+        return self.flag("deletedOnly") or self.flag("deleted_only")
+
+    @property
     def shape(self) -> Shape:
         """How schemas are to be shown."""
         return Shape(self.with_unknown, self.text("format"), self.text("referenceFormat"))
@@ -261,7 +266,7 @@ def _page_of(call: Call, entries: Sequence[Any]) -> Any:
 
 
 def _subjects(machine: RegistryMachine, call: Call) -> Any:
-    deleted_only, deleted = call.flag("deletedOnly"), call.flag("deleted")
+    deleted_only, deleted = call.deleted_only, call.flag("deleted")
     subjects = queries.matching_subjects(
         machine,
         call.prefix(EVERY_CONTEXT),
@@ -305,7 +310,7 @@ def _versions(machine: RegistryMachine, call: Call) -> Any:
     numbers = queries.listed_numbers(
         machine.state.versions(subject).values(),
         with_deleted=call.flag("deleted"),
-        deleted_only=call.flag("deletedOnly"),
+        deleted_only=call.deleted_only,
         deleted_as_negative=call.flag("deletedAsNegative"),
     )
     if not numbers:

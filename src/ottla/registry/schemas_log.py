@@ -33,6 +33,10 @@ class NotLeaderError(Exception):
     """This broker no longer leads `_schemas-0` in the epoch of the append; nothing was appended."""
 
 
+class LeaderWithoutRegistryError(Exception):
+    """The leader of `_schemas-0` has registered no address of a registry: no broker can write."""
+
+
 class EndMovedError(Exception):
     """The log has other records at its end than the decision was based on; nothing was appended."""
 
@@ -78,5 +82,8 @@ class SchemasLog(Protocol):
         ...
 
     def leader_url(self) -> str | None:
-        """Return the base URL of the leader's registry, if it is known."""
+        """Return the base URL of the leader's registry; None while no leader is known.
+
+        LeaderWithoutRegistryError if the leader has none.
+        """
         ...

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,41 @@ def test_the_end_of_a_transaction_leaves_no_gap(tmp_path: Path) -> None:
         found = await world.all_records()
         assert [(one.offset, one.key) for one in found] == [(0, b"key"), (1, NOOP)]
         assert await world.log.append(RECORD, led, 2) == 3
+
+    run(tmp_path, story)
+
+
+def test_records_of_aborted_transactions_are_left_out(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        led = await world.led()
+        settings = {"bootstrap.servers": world.servers, "transactional.id": "copier"}
+        async with Producer(settings) as producer:
+            with suppress(InterruptedError):
+                async with producer.transaction():
+                    await producer.send(SCHEMAS_TOPIC, b"aborted", key=b"key")
+                    await producer.flush()
+                    raise InterruptedError
+            async with producer.transaction():
+                await producer.send(SCHEMAS_TOPIC, b"copied", key=b"key")
+        found = await world.all_records()
+        assert [one.value for one in found if one.key != NOOP] == [b"copied"]
+        end_offset = await world.log.end_offset()
+        assert found[-1].offset + 1 == end_offset
+        assert await world.log.append(RECORD, led, end_offset) == end_offset + 1
+
+    run(tmp_path, story)
+
+
+def test_records_of_an_open_transaction_are_read_after_its_end(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        await world.led()
+        settings = {"bootstrap.servers": world.servers, "transactional.id": "copier"}
+        async with Producer(settings) as producer, producer.transaction():
+            await producer.send(SCHEMAS_TOPIC, b"copied", key=b"key")
+            await producer.flush()
+            assert await world.all_records() == []
+            assert await world.log.end_offset() == 0
+        assert [one.key for one in await world.all_records()] == [b"key", NOOP]
 
     run(tmp_path, story)
 

@@ -14,6 +14,7 @@ async def test_a_subject_is_deleted_softly_and_then_for_good(client: DirectClien
     assert (await client.get("/subjects")).content == []
     assert (await client.get("/subjects?deleted=true")).content == ["a"]
     assert (await client.get("/subjects?deletedOnly=true")).content == ["a"]
+    assert (await client.get("/subjects?deleted_only=True")).content == ["a"]
     assert (await client.get("/subjects/a/versions")).code == 40401
     assert (await client.get("/schemas/ids/1")).content == {"schema": INT}
     assert (await client.get("/schemas/ids/1/versions")).content == []

@@ -12,6 +12,8 @@ from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.http_server import HttpServer
 from tests.registries import http_registry
 
+SECONDS_MAX = 20
+
 Talk = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -299,6 +301,51 @@ def test_a_slow_handler_does_not_delay_other_connections() -> None:
     def handler(request: HttpRequest) -> HttpResponse | asyncio.Future[HttpResponse]:
         if request.target == "/fast":
             return HttpResponse(200)
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[0]
+
+    with_server(story, handler)
+
+
+def test_a_drained_server_answers_requests_in_progress_and_accepts_no_more() -> None:
+    async def story(server: HttpServer, port: int) -> None:
+        idle, other = await asyncio.open_connection("127.0.0.1", port)
+        slow = asyncio.ensure_future(exchange(port, b"POST /slow HTTP/1.1\r\nHost: a\r\n\r\n"))
+        while not waiting or server.connection_count < 2:  # noqa: ASYNC110 - no notification
+            await asyncio.sleep(0)
+        draining = asyncio.ensure_future(server.drain(SECONDS_MAX))
+        with suppress(ConnectionError):
+            assert await idle.read() == b""
+        other.close()
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", port)
+        waiting[0].set_result(HttpResponse(200, b"done"))
+        assert (await slow).endswith(b"Connection: close\r\n\r\ndone")
+        await draining
+        assert server.connection_count == 0
+
+    waiting: list[asyncio.Future[HttpResponse]] = []
+
+    def handler(_: HttpRequest) -> asyncio.Future[HttpResponse]:
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[0]
+
+    with_server(story, handler)
+
+
+def test_draining_ends_in_time_although_a_request_is_not_answered() -> None:
+    async def story(server: HttpServer, port: int) -> None:
+        stuck = asyncio.ensure_future(exchange(port, b"GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n"))
+        while not waiting:  # noqa: ASYNC110 - no notification
+            await asyncio.sleep(0)
+        await server.drain(0.01)
+        await server.stop()
+        with suppress(ConnectionError):
+            assert await stuck == b""
+
+    waiting: list[asyncio.Future[HttpResponse]] = []
+
+    def handler(_: HttpRequest) -> asyncio.Future[HttpResponse]:
         waiting.append(asyncio.get_running_loop().create_future())
         return waiting[0]
 

@@ -14,6 +14,7 @@ from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.http_server import HttpServer
 from ottla.registry.registry import Forward, Registry
 from ottla.registry.registry_machine import RegistryMachine
+from ottla.registry.schemas_log import LeaderWithoutRegistryError
 from ottla.registry.schemas_records import schema_record
 from ottla.schemas.schema import Schema
 from tests.registries import DirectClient, no_forward
@@ -186,6 +187,20 @@ def test_a_follower_forwards_and_answers_when_it_can_read_the_write_itself() -> 
             assert json.loads((await forwarder(follower, read)).body) == [":.c:a"]
             refused = await forwarder(follower, replace(request, body=b'{"schema":"x"}'))
             assert (refused.status, json.loads(refused.body)["error_code"]) == (422, 42201)
+
+    run(story)
+
+
+def test_a_leader_without_a_registry_ends_writes_at_once() -> None:
+    class Alone(SchemasLogTwin):
+        def leader_url(self) -> str | None:
+            raise LeaderWithoutRegistryError("broker 0 leads _schemas-0")
+
+    async def story(shared: SharedLog) -> None:
+        async with running(Alone(shared, broker=1)) as client:
+            refused = await client.register("a", INT)
+        assert (refused.status, refused.code) == (500, 50004)
+        assert "broker 0 leads _schemas-0 and has no schema registry" in refused.content["message"]
 
     run(story)
 
