@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PEERS := peers-kafka-python peers-franz-go peers-librdkafka
+PEERS := peers-kafka-python peers-franz-go peers-librdkafka peers-schema-registry
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 .PHONY: demo help test quick test-all check bench interop peers $(PEERS) soak soak-cluster soak-pipelines simulate clean
@@ -53,7 +53,7 @@ bench: $(READY) ## Run the benchmarks; ARGS name some of them
 interop: $(READY) ## Run the tests against Apache Kafka; ARGS are for pytest
 	@$(BIN)/python -m tools.interop $(ARGS)
 
-peers: ## Run the test suites of other clients, or of one: peers-kafka-python, peers-franz-go, peers-librdkafka
+peers: ## Run the test suites of other clients, or of one: peers-kafka-python, peers-franz-go, peers-librdkafka, peers-schema-registry
 	@$(MAKE) --keep-going --no-print-directory $(PEERS)
 
 $(PEERS): peers-%: $(READY)

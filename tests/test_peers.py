@@ -26,7 +26,8 @@ def test_what_the_list_does_not_say_is_a_failure(outcomes: dict[str, Outcome]) -
 
 
 @pytest.mark.parametrize(
-    ("suite", "count"), [("kafka-python", 56), ("franz-go", 28), ("librdkafka", 94)]
+    ("suite", "count"),
+    [("kafka-python", 56), ("franz-go", 28), ("librdkafka", 94), ("schema-registry", 97)],
 )
 def test_a_list_has_each_test_once(suite: str, count: int) -> None:
     assert len(expectations(suite)) == count

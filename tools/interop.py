@@ -46,7 +46,13 @@ def main() -> int:
     spark_tests, yarn_tests = TESTS / "test_spark.py", TESTS / "test_yarn.py"
     has_spark = can_fetch("Spark", FOLDER / "spark", TESTS / "spark-pom.xml", fetch_spark)
     has_yarn = can_fetch("YARN", FOLDER / "yarn", TESTS / "yarn-pom.xml", copy_jars)
-    left_out = [spark_tests] if has_yarn else [spark_tests, yarn_tests]
+    registry_tests = TESTS / "test_registry_with_java.py"
+    has_registry = can_fetch(
+        "the registry's client", FOLDER / "registry", TESTS / "registry-pom.xml", copy_jars
+    )
+    left_out = [spark_tests]
+    left_out += [] if has_yarn else [yarn_tests]
+    left_out += [] if has_registry else [registry_tests]
     status = run_tests(TESTS, *(f"--ignore={tests}" for tests in left_out))
     # The connector needs another PySpark than our pipelines, so it has a process of its own.
     return max(status, run_tests(spark_tests)) if has_spark else status

@@ -178,7 +178,7 @@ def three(settings: Mapping[str, str]) -> Iterator[str]:
 @contextmanager
 def one(settings: Mapping[str, str]) -> Iterator[str]:
     """Run a broker process in a temporary directory; yield its address."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     settings = ALONE | {"advertised.listeners": f"PLAINTEXT://{address}"} | dict(settings)
     with TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", "ottla.cli.main", "start", "--listen", address]
@@ -196,7 +196,8 @@ def one(settings: Mapping[str, str]) -> Iterator[str]:
             process.wait(STOP_SECONDS_MAX)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

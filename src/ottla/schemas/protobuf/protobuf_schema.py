@@ -368,6 +368,21 @@ def _check_strings(message: Any) -> None:
             raise InvalidSchemaError(f"{field.full_name} is not UTF-8")
 
 
+def _join_synthetic_oneofs(message: Any) -> None:
+    """Put each optional field into the oneof of its name, which Confluent's registry does, too.
+
+    Some programs build descriptors by hand and leave the index of the oneof out.
+    """
+    index_by_name = {oneof.name: index for index, oneof in enumerate(message.oneof_decl)}
+    for field in message.field:
+        if field.proto3_optional and not field.HasField("oneof_index"):
+            index = index_by_name.get(f"_{field.name}")
+            if index is None:
+                index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field.name}")
+            field.oneof_index = index
+
+
 def _of_descriptor(descriptor: Any, references: Mapping[str, ProtobufSchema]) -> ProtobufSchema:
     descriptor.ClearField("source_code_info")
     for name, message in messages_of(descriptor):
@@ -375,6 +390,7 @@ def _of_descriptor(descriptor: Any, references: Mapping[str, ProtobufSchema]) ->
             raise InvalidSchemaError(f"messages are nested more than {NESTING_MAX} deep")
         if not message.name:
             raise InvalidSchemaError("a message has no name")
+        _join_synthetic_oneofs(message)
     placeholder = ProtoFile(descriptor)
     imports = {path: _imported(path, placeholder, references) for path in descriptor.dependency}
     schema = ProtobufSchema(placeholder, descriptor, imports)

@@ -282,3 +282,19 @@ def test_an_empty_text_is_refused() -> None:
     with pytest.raises(InvalidSchemaError, match="the text is empty"):
         parse_protobuf(" \n")
     assert timestamp_pb2.Timestamp  # the global pool stays as it was
+
+
+@pytest.mark.parametrize("has_oneof", [False, True])
+def test_a_descriptor_may_leave_out_the_oneof_of_an_optional_field(*, has_oneof: bool) -> None:
+    text = (
+        'syntax = "proto3";\n\nmessage A {\n  optional B b = 1;\n\n  enum B {\n    C = 0;\n  }\n}\n'
+    )
+    whole = parse_protobuf(parse_protobuf(text).formatted("serialized"))
+    descriptor = FileDescriptorProto.FromString(base64.b64decode(whole.formatted("serialized")))
+    (message,) = descriptor.message_type
+    message.field[0].ClearField("oneof_index")
+    if not has_oneof:
+        del message.oneof_decl[:]
+    again = parse_protobuf(base64.b64encode(descriptor.SerializeToString()).decode())
+    assert again.canonical() == whole.canonical()
+    assert again.formatted("serialized") == whole.formatted("serialized")
