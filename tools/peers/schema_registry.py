@@ -1,9 +1,9 @@
-"""Clients of the schema registry: the tests of Confluent's for JavaScript, and two others.
+"""Clients of the schema registry: the tests of Confluent's client for JavaScript, and two others.
 
-`@confluentinc/schemaregistry` carries its tests. Those of its serializers are written for a mock,
-with the address of a real registry in a comment; here they get that address. A hook empties the
-registry before each of them. `@kafkajs/confluent-schema-registry` and franz-go's `pkg/sr` have no
-tests that can be pointed at a registry: `registry_stories` tells them what to do.
+`@confluentinc/schemaregistry` carries its tests. The tests of its serializers use a mock, and name
+the address of a real registry in a comment; here they get that address. A hook empties the registry
+before each of them. `@kafkajs/confluent-schema-registry` and franz-go's `pkg/sr` have no tests that
+can be pointed at a registry: `registry_stories` gives them orders.
 """
 
 import json
@@ -13,12 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from ottla.testing import Cluster
-from tools.peers.registry_stories import FRANZ, KAFKAJS, Program, RefusedError, running
+from tools.peers.registry_stories import FRANZ, KAFKAJS, RefusedError, running
 from tools.peers.suite import FOLDER, HERE, SETTINGS, Brokers, Outcome, Suite, call, free_port, main
 
 CONFLUENT: Final = ("@confluentinc/schemaregistry", "1.10.1")
@@ -36,6 +35,7 @@ SPECS: Final = {
     "client": "e2e/schemaregistry-client.spec.js",
 }
 JEST_SECONDS_MAX: Final = 300
+STORIES: Final = {**KAFKAJS, **FRANZ}
 
 # Jest's own rules leave out packages, and its map of files leaves out the folder .peers.
 _CONFIG: Final = """\
@@ -82,14 +82,12 @@ def run(brokers: Brokers, tests: Sequence[str]) -> Mapping[str, Outcome]:
         if any(test.startswith(f"{name}:") for test in tests):
             with _registry(brokers) as url:
                 outcomes |= _run_spec(name, url)
+    kafkajs = HOME / "registry_kafkajs.js"
+    kafkajs.write_text((HERE / kafkajs.name).read_text())  # beside the packages it needs
+    commands = {"kafkajs": ["node", str(kafkajs)], "franz": [str(FRANZ_HOME / "franz")]}
     with _registry(brokers) as url:
-        kafkajs = HOME / "registry_kafkajs.js"
-        kafkajs.write_text((HERE / kafkajs.name).read_text())  # beside the packages it needs
-        for stories, command in ((KAFKAJS, ["node", kafkajs]), (FRANZ, [FRANZ_HOME / "franz"])):
-            env = os.environ | {"REGISTRY_URL": url}
-            for test in [test for test in tests if test in stories]:
-                with running(command, HOME, env) as program:
-                    outcomes[test] = _tell(test, stories[test], program, url)
+        for test in [test for test in tests if test in STORIES]:
+            outcomes[test] = _tell(test, commands[test.partition(":")[0]], url)
     return outcomes
 
 
@@ -137,10 +135,11 @@ def _run_spec(name: str, url: str) -> dict[str, Outcome]:
     return outcomes
 
 
-def _tell(test: str, story: Any, program: Program, url: str) -> Outcome:
-    log: Path = HOME / f"{test.replace(':', '-')}.log"
+def _tell(test: str, command: Sequence[str], url: str) -> Outcome:
+    log = HOME / f"{test.replace(':', '-')}.log"
     try:
-        story(program, url)
+        with running(command, HOME, os.environ | {"REGISTRY_URL": url}) as program:
+            STORIES[test](program, url)
     except (AssertionError, RefusedError, ValueError, OSError) as failed:
         log.write_text(f"{type(failed).__name__}: {failed}\n")
         return Outcome.FAILED

@@ -286,9 +286,7 @@ def test_an_empty_text_is_refused() -> None:
 
 @pytest.mark.parametrize("has_oneof", [False, True])
 def test_a_descriptor_may_leave_out_the_oneof_of_an_optional_field(*, has_oneof: bool) -> None:
-    text = (
-        'syntax = "proto3";\n\nmessage A {\n  optional B b = 1;\n\n  enum B {\n    C = 0;\n  }\n}\n'
-    )
+    text = 'syntax = "proto3"; message A { optional B b = 1; enum B { C = 0; } }'
     whole = parse_protobuf(parse_protobuf(text).formatted("serialized"))
     descriptor = FileDescriptorProto.FromString(base64.b64decode(whole.formatted("serialized")))
     (message,) = descriptor.message_type
