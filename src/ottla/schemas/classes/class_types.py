@@ -9,7 +9,6 @@ import datetime
 import enum
 import inspect
 import re
-import sys
 import types
 import typing
 import uuid
@@ -215,14 +214,12 @@ def is_record_class(cls: Any) -> bool:
 
 def is_struct(cls: type) -> bool:
     """Whether a class is a msgspec.Struct; msgspec is not imported for it."""
-    msgspec = sys.modules.get("msgspec")
-    return msgspec is not None and issubclass(cls, msgspec.Struct)
+    return hasattr(cls, "__struct_config__")
 
 
 def is_pydantic(cls: type) -> bool:
     """Whether a class is a pydantic model; pydantic is not imported for it."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(cls, pydantic.BaseModel)
+    return hasattr(cls, "__pydantic_fields__")
 
 
 def record_of(cls: type, name: str | None = None) -> RecordType:
