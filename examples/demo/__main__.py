@@ -46,11 +46,11 @@ def main() -> int:
         screen.say(f"A broker listens on {broker.bootstrap_servers}, {monotonic() - begin:.1f} s.")
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.topics.create([ORDERS, PAYMENTS, REVENUE], partitions=PARTITIONS)
-        shop = Shop(broker.bootstrap_servers)
+        shop = Shop(broker.bootstrap_servers, broker.registry_url)
         stack.callback(shop.close)
         shop.open()
         screen.say("A shop sends orders and payments. Spark takes 10 to 30 s to its first result.")
-        work = Work(broker.bootstrap_servers, folder / "state")
+        work = Work(broker.bootstrap_servers, broker.registry_url, folder / "state")
         stack.callback(finish, work, screen, interrupts)
         work.start()
         results = watch(broker.bootstrap_servers, shop, work, screen, interrupts)

@@ -10,8 +10,11 @@ WINDOW = "2 seconds"
 
 
 def define() -> None:
-    """Read two topics, and write one: the paid amount per product and window."""
-    orders = stream(ORDERS).json("order long, product string, amount long, at timestamp")
+    """Read two topics, and write one: the paid amount per product and window.
+
+    Orders have a schema in the registry; payments are plain JSON.
+    """
+    orders = stream(ORDERS).typed()
     payments = stream(PAYMENTS).json("order long, at timestamp")
     paid = orders.event_time("at", late="2 seconds").join(
         payments.event_time("at", late="2 seconds"), on="order", within="1 second"

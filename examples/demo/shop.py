@@ -1,7 +1,8 @@
 """The generator: people order things, most of them pay, and the shop keeps its own books.
 
 `python -m examples.demo.shop` makes the topics of the demo in a running broker, and sells there
-until Ctrl-C. It finds the broker by OTTLA_BROKERS; the default is 127.0.0.1:9092.
+until Ctrl-C. It finds the broker by OTTLA_BROKERS, and the broker's schema registry by
+OTTLA_SCHEMA_REGISTRY_URL; the defaults are 127.0.0.1:9092 and http://127.0.0.1:8081.
 """
 
 import json
@@ -23,7 +24,18 @@ ORDERS_PER_SECOND: Final = 200
 PAID_OF_TEN: Final = 9
 WINDOW_SECONDS: Final = 2
 PARTITIONS: Final = 2
+DEFAULT_REGISTRY: Final = "http://127.0.0.1:8081"
 _TICK_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A value of the topic of orders: the class is the schema that the producer registers."""
+
+    order: int
+    product: str
+    amount: int
+    at: datetime
 
 
 @dataclass(slots=True)
@@ -31,6 +43,7 @@ class Shop:
     """Sends orders and payments from a thread of its own until it is closed."""
 
     servers: str
+    registry: str = DEFAULT_REGISTRY
     seed: int = 1883
     orders: int = 0
     payments: int = 0
@@ -52,29 +65,32 @@ class Shop:
 
     def _sell(self) -> None:
         dice = random.Random(self.seed)  # noqa: S311 - not used for secrets
-        with Producer(bootstrap_servers=self.servers) as producer:
+        typed = {"bootstrap.servers": self.servers, "schema.registry.url": self.registry}
+        with (
+            Producer(typed, value=Order) as orders,
+            Producer(bootstrap_servers=self.servers) as payments,
+        ):
             while not self._closing.wait(_TICK_SECONDS):
                 for _ in range(int(ORDERS_PER_SECOND * _TICK_SECONDS)):
-                    self._sell_one(producer, dice)
+                    self._sell_one(orders, payments, dice)
 
-    def _sell_one(self, producer: Producer, dice: random.Random) -> None:
+    def _sell_one(self, orders: Producer, payments: Producer, dice: random.Random) -> None:
         self.orders += 1
         order, now = self.orders, time()
         product, cents = dice.choice(PRODUCTS), dice.randrange(100, 2_000)
-        bought = {"order": order, "product": product, "amount": cents, "at": _stamp(now)}
-        producer.send(ORDERS, json.dumps(bought), key=str(order))
+        orders.send(ORDERS, Order(order, product, cents, _time(now)), key=str(order))
         if dice.randrange(10) >= PAID_OF_TEN:
             return
         self.payments += 1
-        paid = {"order": order, "at": _stamp(now + dice.random() / 2)}
-        producer.send(PAYMENTS, json.dumps(paid), key=str(order))
+        at = _time(now + dice.random() / 2).isoformat(timespec="microseconds")
+        payments.send(PAYMENTS, json.dumps({"order": order, "at": at}), key=str(order))
         window = int(now) // WINDOW_SECONDS * WINDOW_SECONDS
         page = self.books.setdefault((product, window), Counter())
         page.update(orders=1, cents=cents)
 
 
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def main() -> None:
@@ -87,7 +103,7 @@ def main() -> None:
         missing = {ORDERS, PAYMENTS, REVENUE} - {topic.name for topic in admin.topics.list()}
         if missing:
             admin.topics.create(sorted(missing), partitions=PARTITIONS)
-    shop = Shop(servers)
+    shop = Shop(servers, os.environ.get("OTTLA_SCHEMA_REGISTRY_URL", DEFAULT_REGISTRY))
     shop.open()
     print(f"Selling to {servers}; Ctrl-C closes the shop.", flush=True)
     stopping.wait()

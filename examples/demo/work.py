@@ -22,9 +22,9 @@ NAME: Final = "demo"
 class Work:
     """Runs the pipeline in a thread, from the start of its JVM to its end."""
 
-    def __init__(self, servers: str, state: Path) -> None:
+    def __init__(self, servers: str, registry: str, state: Path) -> None:
         self.failure: Exception | None = None
-        self._pipeline = Pipeline(NAME, servers)
+        self._pipeline = Pipeline(NAME, servers, registry=registry)
         self._state = state
         self._folder = pipeline_folder(state, NAME)
         self._stopping = threading.Event()

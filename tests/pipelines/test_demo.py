@@ -173,11 +173,14 @@ def test_every_printed_command_works_as_it_is_printed(tmp_path: Path) -> None:
         **os.environ,
         "OTTLA_LISTENERS": "PLAINTEXT://127.0.0.1:0",
         "OTTLA_LOG_DIRS": str(tmp_path / "data"),
+        "OTTLA_OTTLA_SCHEMA_REGISTRY_LISTENER": "127.0.0.1:0",
         "PYTHONUNBUFFERED": "1",
     }
     with ExitStack() as stack:
         started = stack.enter_context(running(broker, environment))
         environment["OTTLA_BROKERS"] = wait_for_line(started, r"listening on (\S+)")[1]
+        found = wait_for_line(started, r"schema registry at (\S+)")
+        environment["OTTLA_SCHEMA_REGISTRY_URL"] = found[1]
         environment["OTTLA_STATE_DIR"] = str(tmp_path / "state")
         wait_for_line(stack.enter_context(running(shop, environment)), "Selling to")
         wait_for_line(stack.enter_context(running(pipeline, environment)), "runs: revenue")
