@@ -1,24 +1,24 @@
 """The states of a replica, and the table of moves between them.
 
-| state       | meaning                                            | next state                       |
-| ----------- | -------------------------------------------------- | -------------------------------- |
-| UNATTACHED  | follows no leader; asks bootstrap servers for it   | PROSPECTIVE  election timeout    |
-|             |                                                    | FOLLOWER     a leader is known   |
-|             |                                                    | UNATTACHED   a higher epoch      |
-| PROSPECTIVE | asks for PreVotes, in the same epoch               | CANDIDATE    a majority          |
-|             |                                                    | FOLLOWER     lost, or a leader   |
-|             |                                                    | UNATTACHED   lost                |
-| CANDIDATE   | has voted for itself in a new epoch                | LEADER       a majority          |
-|             |                                                    | PROSPECTIVE  election timeout    |
-|             |                                                    | FOLLOWER, UNATTACHED: a leader   |
-| LEADER      | appends records, and counts fetches                | RESIGNED     stop, removal, or   |
-|             |                                                    |              check-quorum        |
-|             |                                                    | FOLLOWER, UNATTACHED: an epoch   |
-| RESIGNED    | was leader; votes for no replica in this epoch     | UNATTACHED   election timeout,   |
-|             |                                                    |              epoch + 1           |
-|             |                                                    | FOLLOWER, UNATTACHED: an epoch   |
-| FOLLOWER    | fetches from a leader                              | PROSPECTIVE  fetch timeout       |
-|             |                                                    | FOLLOWER, UNATTACHED: an epoch   |
+state       | meaning                                            | next state
+----------- | -------------------------------------------------- | --------------------------------
+UNATTACHED  | follows no leader; asks bootstrap servers for it   | PROSPECTIVE  election timeout
+            |                                                    | FOLLOWER     a leader is known
+            |                                                    | UNATTACHED   a higher epoch
+PROSPECTIVE | asks for PreVotes, in the same epoch               | CANDIDATE    a majority
+            |                                                    | FOLLOWER     lost, or a leader
+            |                                                    | UNATTACHED   lost
+CANDIDATE   | has voted for itself in a new epoch                | LEADER       a majority
+            |                                                    | PROSPECTIVE  election timeout
+            |                                                    | FOLLOWER, UNATTACHED: a leader
+LEADER      | appends records, and counts fetches                | RESIGNED     stop, removal, or
+            |                                                    |              check-quorum
+            |                                                    | FOLLOWER, UNATTACHED: an epoch
+RESIGNED    | was leader; votes for no replica in this epoch     | UNATTACHED   election timeout,
+            |                                                    |              epoch + 1
+            |                                                    | FOLLOWER, UNATTACHED: an epoch
+FOLLOWER    | fetches from a leader                              | PROSPECTIVE  fetch timeout
+            |                                                    | FOLLOWER, UNATTACHED: an epoch
 
 A start enters any state but LEADER and PROSPECTIVE. The epoch, the vote and the leader are in
 `ElectionState`; in one epoch, a vote and a leader never change once they are known.
@@ -170,6 +170,8 @@ class VoterChange:
     offset: int | None = None
     """The offset of its Voters record; None while the newcomer is asked for its versions."""
     correlation_id: int | None = None
+    is_answered_early: bool = False
+    """Whether the response is sent when the record is appended, and not when it is committed."""
 
 
 @dataclass(slots=True)
