@@ -1,7 +1,7 @@
 """The actions of a quorum machine. Its driver executes them in order, and skips none.
 
-An action is complete before the next one begins. `PersistElection` is complete when its content is
-synced. So a message never leaves before the facts that it promises are durable. Only `Sync` ends
+Each action is complete before its successor begins. `PersistElection` is complete when its content
+is synced. So a message never leaves before the facts that it promises are durable. Only `Sync` ends
 later: its end is reported by `QuorumMachine.on_synced`.
 """
 

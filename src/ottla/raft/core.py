@@ -83,7 +83,7 @@ class QuorumCore:
         self.outline = outline
         self.history = history
         self.high_watermark = outline.start_offset
-        """The highest one that this replica knows."""
+        """The highest high watermark that this replica knows."""
         self.synced_end = outline.end_offset
         """The log is durable up to here. The driver syncs the log when it opens it."""
         self.generation = 0
@@ -130,6 +130,19 @@ class QuorumCore:
     def is_voter(self) -> bool:
         """Whether this replica is in the newest voter set."""
         return self.voters.has(self.key)
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this replica stands for election: as a voter, or until its removal is committed.
+
+        The removal may be in this log alone. If this replica waited, the other voters could lack
+        its vote, and it could not grant one because its log is the most complete. It does not
+        count itself in such an election. Kafka's replicas do wait.
+        """
+        if self.is_voter:
+            return True
+        is_uncommitted = self.history.voters_offset >= self.high_watermark
+        return is_uncommitted and self.history.voters_before(self.high_watermark).has(self.key)
 
     @property
     def leader(self) -> Node | None:
@@ -348,7 +361,8 @@ class QuorumCore:
 
     def next_bootstrap_server(self) -> Node | None:
         """Return the bootstrap servers, and the voters, in turn; None if there is none."""
-        servers = [Node(None, one.host, one.port) for one in self.identity.bootstrap_servers]
+        own = {(one.host, one.port) for one in self.identity.endpoints}
+        servers = [Node(None, *one) for one in self.identity.bootstrap_servers if one not in own]
         if not servers:
             known = (self.address_of(voter) for voter in self.other_voters())
             servers = [node for node in known if node is not None]

@@ -1,6 +1,6 @@
 """Elections: votes, PreVotes, and the announcements of leaders that begin and end.
 
-A vote is granted to a log that is at least as complete as this one, in an epoch without a leader
+A vote is granted to a log that is at least as complete as the voter's, in an epoch without a leader
 and without another vote. A PreVote (KIP-996) is granted without a promise, unless this replica
 leads or fetches from a leader. Requests of replicas outside of the voter set are treated alike,
 because this replica's voter set may be old.
@@ -58,7 +58,7 @@ def grants_pre_vote(state: State) -> bool:
 def successor_delay_ms(position: int | None, count: int, backoff_max_ms: int) -> int:
     """Return the time that a preferred candidate waits after EndQuorumEpoch.
 
-    The first begins at once, and each later one waits twice as long as the one before it.
+    The first begins at once. The second waits, and every later candidate waits twice as long.
     """
     if position is None:
         return backoff_max_ms
@@ -76,13 +76,13 @@ class Elections:
     def poll_unattached(self, state: Unattached) -> None:
         """Begin an election at the timeout, if this replica is a voter."""
         core = self._core
-        if core.is_voter and core.is_due(state.deadline_ms):
+        if core.may_stand and core.is_due(state.deadline_ms):
             core.become_prospective()
 
     def poll_nominee(self, state: Nominee) -> None:
         """Ask the voters that have not answered; win, or give up."""
         core = self._core
-        if not core.is_voter:
+        if not core.may_stand:
             core.become_unattached(core.epoch)
         elif state.ballot.is_won(core.voters):
             if state.role is PROSPECTIVE:
@@ -223,7 +223,7 @@ class Elections:
     def on_vote_unsupported(self, sent: Sent) -> None:
         """Skip the PreVotes: a voter does not know them."""
         core = self._core
-        if core.state.role is PROSPECTIVE and sent.epoch == core.epoch and core.is_voter:
+        if core.state.role is PROSPECTIVE and sent.epoch == core.epoch and core.may_stand:
             core.become_candidate()
 
     # -- BeginQuorumEpoch -----------------------------------------------------------------------

@@ -50,16 +50,16 @@ class Following:
             self._send_fetch(node, 0)
 
     def poll(self, state: Follower) -> None:
-        """Fetch from the leader; after the fetch timeout, look for another one."""
+        """Fetch from the leader; after the fetch timeout, look for another leader."""
         core = self._core
         is_expired = core.is_due(state.deadline_ms)
-        if is_expired and core.is_voter:
+        if is_expired and core.may_stand:
             core.become_prospective()
             return
         if not self._is_synced():
             return
         if is_expired:
-            # The leader may be back at its address, or a bootstrap server may know another one.
+            # The leader may be back at its address, or a bootstrap server may know another leader.
             self.search()
         if state.download is not None:
             self._fetch_snapshot(state, state.download)
@@ -190,7 +190,7 @@ class Following:
         state.download = Download(snapshot_id)
 
     def on_snapshot_response(self, sent: Sent, response: FetchSnapshotResponse) -> None:
-        """Write a piece of the snapshot; install it after the last one."""
+        """Write a piece of the snapshot; install it after the last piece."""
         core = self._core
         piece = self._leaders_word(sent, response)
         state = core.state
@@ -217,7 +217,7 @@ class Following:
         core = self._core
         assert snapshot_id == self.installing, (snapshot_id, self.installing)
         self.installing = None
-        # With kraft.version 0 the voters are those of the settings, and never change.
+        # With kraft.version 0 the voters come from the settings, and never change.
         voters = core.history.voter_sets[0][1] if start.voters is None else start.voters
         core.history.replace_by(snapshot_id, voters, start.kraft_version)
         core.commit(snapshot_id.end_offset)

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPLICAS_MAX: Final = 10_000
-"""Replicas whose fetches are remembered; the ones with the oldest fetch are forgotten first."""
+"""Replicas with remembered fetches; the oldest fetch is forgotten first."""
+ANNOUNCE_MS: Final = 200
+"""The pause after a BeginQuorumEpoch that did not arrive."""
 
 
 def committed_offset(voters: VoterSet, ends: dict[ReplicaKey, int]) -> int:
@@ -180,11 +182,12 @@ class Leading:
                 core.send(node, begin_request(core.identity, voter.key, core.epoch))
 
     def on_begin_failure(self, sent: Sent) -> None:
-        """Announce this leader again after the backoff."""
-        state = self._core.state
+        """Announce this leader again soon, but not at the pace of the backoff."""
+        core, state = self._core, self._core.state
         if isinstance(state, Leader):
+            pause_ms = core.settings.fetch_timeout_ms // 2
             for key in [key for key in state.began_ms if key.id == sent.node.node_id]:
-                del state.began_ms[key]
+                state.began_ms[key] = core.now_ms - pause_ms + ANNOUNCE_MS
 
     def update_high_watermark(self, state: Leader) -> None:
         """Move the high watermark to the offset that a majority has."""

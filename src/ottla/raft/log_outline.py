@@ -26,7 +26,7 @@ class EpochEnd(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The answer to a fetch: where the asker's log leaves this one, if it does."""
+    """The answer to a fetch: where the asker's log leaves the leader's, if it does."""
 
     diverging: EpochEnd | None = None
     snapshot_id: SnapshotId | None = None
@@ -54,7 +54,7 @@ class LogOutline:
 
     @property
     def end(self) -> tuple[int, int]:
-        """The last epoch and the end offset: the greater one is the more complete log."""
+        """The last epoch and the end offset: the greater pair belongs to the more complete log."""
         return self.last_epoch, self.end_offset
 
     def append(self, batch: RecordBatch) -> None:
@@ -94,7 +94,7 @@ class LogOutline:
         self.epochs, self.snapshots = [], [snapshot_id]
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Return the greatest epoch of the log up to this one, and its end."""
+        """Return the greatest epoch of the log up to the given epoch, and its end."""
         index = bisect_right(self.epochs, epoch, key=lambda one: one[0]) - 1
         if index < 0:
             first = self.snapshots[0].epoch if self.snapshots else 0
@@ -131,7 +131,8 @@ class ControlHistory:
     """The voter sets and levels of kraft.version, by the offset of their record.
 
     They hold from the moment when they are appended, committed or not, and are taken back when the
-    log is cut. Offset -1 is that of the voters which the directory was formatted with.
+    log is cut. Offset -1 belongs to the voters of
+    the format.
     """
 
     voter_sets: list[tuple[int, VoterSet]] = field(default_factory=lambda: [(-1, VoterSet())])

@@ -1,6 +1,6 @@
 """Requests and responses of the quorum's APIs: built from values, and read back.
 
-All are about the one partition of the metadata log. A request about another partition, or about
+All are about the partition of the metadata log. A request about another partition, or about
 none, has no `partition_of`.
 """
 
@@ -295,6 +295,6 @@ def _endpoints(cls: type[Struct], leader: Node | None) -> list[Any]:
 
 
 def node_of(replica_id: int, endpoints: tuple[Endpoint, ...], listener: str) -> Node | None:
-    """Return the address on this listener, or else the first one."""
+    """Return the address on this listener, or else the first address."""
     named = [one for one in endpoints if one.name == listener] or endpoints[:1]
     return Node(replica_id, named[0].host, named[0].port) if named else None

@@ -3,7 +3,7 @@
 Events go in: a message, a response, a failed request, a synced log, the time. Each returns actions
 for the driver, in order (`actions.py`). The states and the moves between them are the table in
 `states.py`, and each move is asserted against it. After each event the machine polls its state:
-whatever is due then happens at once, and `wake_ms` is the time of the next poll.
+everything due happens at once, and `wake_ms` is the time of the next poll.
 
 The parts:
 
@@ -15,7 +15,7 @@ The parts:
 
 The driver must keep these rules:
 
-- It executes the actions of one event before it reports the next event.
+- It executes the actions of one event before it reports another event.
 - After a pause it reports the messages that have come before it reports the time: a deadline that
   has passed during the pause says nothing about the leader.
 - At the start it syncs the log, and reads the control records up to its end.
@@ -60,7 +60,7 @@ from ottla.wire.records.batch import Buffer
 from ottla.wire.schema import Message
 
 POLLS_MAX: Final = 20
-"""Moves that one event may lead to; more would be a loop."""
+"""Moves that follow from a single event; more would be a loop."""
 
 
 class QuorumMachine:
@@ -122,7 +122,7 @@ class QuorumMachine:
             core.move(Resigned(core.election_deadline_ms(), ()))
         elif election.leader_id is not None and election.leader_id != core.key.id:
             self._start_with_leader(election.leader_id)
-        elif election.voted == core.key and core.is_voter:
+        elif election.voted == core.key and core.may_stand:
             ballot = Ballot(is_pre_vote=False, granted={core.own_voter_key})
             core.move(Nominee(CANDIDATE, core.election_deadline_ms(), ballot))
         else:
@@ -149,7 +149,7 @@ class QuorumMachine:
     # -- events ---------------------------------------------------------------------------------
 
     def on_time(self, now_ms: int) -> list[Action]:
-        """Do what is due."""
+        """Do everything due at this time."""
         core = self.core
         core.now_ms = now_ms
         for correlation_id, sent in list(core.requests.items()):
@@ -239,7 +239,7 @@ class QuorumMachine:
     def on_unreachable(self, node: Node, now_ms: int) -> list[Action]:
         """Handle a broken connection that the node refuses to open again.
 
-        A follower whose leader is gone does not wait for the fetch timeout. Only PreVotes follow,
+        A follower without its leader does not wait for the fetch timeout. Only PreVotes follow,
         so a false alarm disturbs no leader: the voters that still fetch from it refuse them.
         """
         self.core.now_ms = now_ms
@@ -284,7 +284,7 @@ class QuorumMachine:
         return SnapshotStart(timestamp_ms, version, voters)
 
     def on_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """Note a complete snapshot of committed records; its end is that of a batch."""
+        """Note a complete snapshot of committed records; it ends at the end of a batch."""
         core = self.core
         assert snapshot_id.end_offset <= core.high_watermark, "only committed records"
         known = core.outline.end_of_epoch(snapshot_id.epoch)

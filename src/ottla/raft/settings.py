@@ -33,7 +33,7 @@ class Identity:
     key: ReplicaKey
     cluster_id: str
     endpoints: tuple[Endpoint, ...]
-    """The first one is on the listener of the quorum."""
+    """The first endpoint is on the listener of the quorum."""
     bootstrap_servers: tuple[Address, ...] = ()
     is_controller: bool = True
     """Whether this replica may become a voter: it syncs records before it acknowledges them."""

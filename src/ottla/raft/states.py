@@ -160,7 +160,7 @@ class ChangeKind(Enum):
 
 @dataclass(slots=True)
 class VoterChange:
-    """The one change of the voter set that a leader has in hand."""
+    """The change of the voter set that a leader has in hand."""
 
     kind: ChangeKind
     token: object | None

@@ -90,7 +90,7 @@ class VoterSet:
         return self.match(key) is not None
 
     def with_voter(self, voter: Voter) -> "VoterSet":
-        """Return the set with one more voter, whose id must be new."""
+        """Return the set with one more voter; its id must be new."""
         return VoterSet(tuple(sorted((*self.voters, voter), key=lambda one: one.key.id)))
 
     def without(self, key: ReplicaKey) -> "VoterSet":

@@ -111,7 +111,7 @@ def control_batch(
     builder = BatchBuilder(is_control=True, base_offset=base_offset, leader_epoch=leader_epoch)
     for record in records:
         key = _KEY.pack(_KEY_VERSION, _TYPE_BY_CLASS[type(record)])
-        version: int = record.version  # type: ignore[attr-defined]  # every one of them has it
+        version: int = record.version  # type: ignore[attr-defined]  # all of them have it
         builder.append(timestamp_ms, key, encode(record, version))
     return builder.build()
 

@@ -1,0 +1,149 @@
+"""The disk of a simulated replica: a log with an unsynced tail, snapshots, and `quorum-state`."""
+
+from random import Random
+from typing import Any, NamedTuple
+
+from ottla.raft.election_state import ElectionState, quorum_state_bytes, quorum_state_of
+from ottla.raft.log_outline import ControlHistory, LogOutline
+from ottla.raft.snapshots import SnapshotId, snapshot_bytes, snapshot_start_of
+from ottla.wire.records.batch import RecordBatch, batch_at
+
+
+class Entry(NamedTuple):
+    """One batch of a log."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    raw: bytes
+
+    @property
+    def batch(self) -> RecordBatch:
+        return batch_at(self.raw)
+
+
+def entry_of(raw: bytes) -> Entry:
+    batch = batch_at(raw)
+    return Entry(batch.base_offset, batch.end_offset, batch.partition_leader_epoch, raw)
+
+
+class QuorumDisk:
+    """Everything a replica keeps. `entries` is the page cache, `durable` is on the platters."""
+
+    def __init__(self, directory_id: bytes, bootstrap: Any = None) -> None:
+        self.directory_id = directory_id
+        self.quorum_state = quorum_state_bytes(ElectionState(), 1)
+        self.start_offset = 0
+        self.entries: list[Entry] = []
+        self.durable: list[Entry] = []
+        self.changes = 0
+        """Counts all changes of the log."""
+        self.unsynced: list[Any] = []
+        """Entries that were appended, and offsets of cuts, since the last sync."""
+        self.snapshots: dict[SnapshotId, bytes] = {}
+        self.partial = bytearray()
+        if bootstrap is not None:
+            zero = SnapshotId(0, 0)
+            self.snapshots[zero] = bytes(snapshot_bytes(zero, bootstrap, []))
+
+    @property
+    def election(self) -> ElectionState:
+        return quorum_state_of(self.quorum_state)
+
+    @property
+    def end_offset(self) -> int:
+        return self.entries[-1].end_offset if self.entries else self.start_offset
+
+    @property
+    def durable_end(self) -> int:
+        return self.durable[-1].end_offset if self.durable else self.start_offset
+
+    def append(self, raw: bytes) -> Entry:
+        entry = entry_of(raw)
+        assert entry.base_offset == self.end_offset, "a gap in the log"
+        self.entries.append(entry)
+        self.unsynced.append(entry)
+        self.changes += 1
+        return entry
+
+    def truncate(self, end_offset: int) -> None:
+        _cut(self.entries, end_offset)
+        self.unsynced.append(end_offset)
+        self.changes += 1
+
+    def sync_up_to(self, change: int) -> None:
+        """End a sync that began when so many changes were made."""
+        self.sync(max(len(self.unsynced) - (self.changes - change), 0))
+
+    def sync(self, count: int) -> None:
+        """Make the first changes since the last sync durable."""
+        for change in self.unsynced[:count]:
+            if isinstance(change, Entry):
+                self.durable.append(change)
+            else:
+                _cut(self.durable, change)
+        del self.unsynced[:count]
+
+    def lose_power(self, dice: Random) -> None:
+        """Keep any part of the unsynced changes, in order."""
+        self.sync(dice.randint(0, len(self.unsynced)))
+        self.unsynced = []
+        self.entries = list(self.durable)
+
+    def install(self, snapshot_id: SnapshotId) -> bytes:
+        content = bytes(self.partial)
+        self.snapshots = {snapshot_id: content}
+        self.start_offset = snapshot_id.end_offset
+        self.entries, self.durable, self.unsynced = [], [], []
+        return content
+
+    def delete_before(self, snapshot_id: SnapshotId) -> None:
+        self.start_offset = snapshot_id.end_offset
+        self.snapshots = {key: one for key, one in self.snapshots.items() if key >= snapshot_id}
+        self.entries = [one for one in self.entries if one.base_offset >= self.start_offset]
+        self.durable = [one for one in self.durable if one.base_offset >= self.start_offset]
+        self.unsynced = [
+            one
+            for one in self.unsynced
+            if not isinstance(one, Entry) or one.base_offset >= self.start_offset
+        ]
+
+    def open(self) -> tuple[LogOutline, ControlHistory]:
+        """Sync the log, and read its outline and control records, as a driver does."""
+        self.sync(len(self.unsynced))
+        next_offset = self.start_offset
+        for index, entry in enumerate(self.durable):
+            if entry.base_offset != next_offset:
+                del self.durable[index:]
+                break
+            next_offset = entry.end_offset
+        self.entries = list(self.durable)
+        outline, history = LogOutline(self.start_offset, self.start_offset), ControlHistory()
+        outline.snapshots = sorted(key for key in self.snapshots)
+        base = [key for key in outline.snapshots if key.end_offset == self.start_offset]
+        if base:
+            start = snapshot_start_of(self.snapshots[base[0]])
+            assert start.voters is not None
+            history.replace_by(base[0], start.voters, start.kraft_version)
+        for entry in self.entries:
+            outline.append(entry.batch)
+            history.read(entry.batch)
+        return outline, history
+
+    def has(self, entry: Entry) -> bool:
+        """Whether a committed batch, or a snapshot with it, is durable."""
+        if entry.end_offset <= self.start_offset:
+            return True
+        low, high = 0, len(self.durable)
+        while low < high:
+            middle = (low + high) // 2
+            if self.durable[middle].base_offset < entry.base_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low < len(self.durable) and self.durable[low] == entry
+
+
+def _cut(entries: list[Entry], end_offset: int) -> None:
+    while entries and entries[-1].end_offset > end_offset:
+        entries.pop()

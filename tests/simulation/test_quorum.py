@@ -1,0 +1,26 @@
+"""A quorum under faults keeps its invariants: Q1 to Q12."""
+
+import pytest
+
+from tests.simulation.quorum_story import Setting, run
+
+SEEDS = 120
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+def test_a_quorum_under_faults_keeps_its_invariants(first: int) -> None:
+    for seed in range(first, first + 20):
+        report = run(seed)
+        assert not report.rule, f"seed {seed}: {report.detail}"
+
+
+def test_the_runs_are_worth_something() -> None:
+    reports = [run(seed) for seed in range(10_000, 10_010)]
+    assert sum(report.voter_sets for report in reports) > 20
+    assert sum(report.committed for report in reports) > 800
+    assert sum(report.epochs for report in reports) > 20
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second = (run(3, Setting(), keeps_trace=True) for _ in range(2))
+    assert first.lines == second.lines
