@@ -135,6 +135,14 @@ class QuorumChecks:
             if not new.is_one_change_from(old):
                 raise Broken("Q8", f"voters {old.keys} are followed by {new.keys}")
 
+        state = replica.machine.state
+        if not isinstance(state, Leader):
+            return
+        mark = state.epoch_start_offset if state.high_watermark is None else state.high_watermark
+        own = [at for at, _ in core.history.voter_sets if at >= mark]
+        if len(own) > 1 or (state.high_watermark is None and own and own[0] > mark + 2):
+            raise Broken("Q8", f"leader {replica.key} has two changes of the voters in flight")
+
     def voters_on(self, disk: QuorumDisk) -> VoterSet:
         """Return the newest voter set of a log."""
         for entry in reversed(disk.entries):

@@ -14,7 +14,7 @@ from argparse import ArgumentParser
 from dataclasses import dataclass, field
 from random import Random
 
-from ottla.raft.states import Leader
+from ottla.raft.states import Follower, Leader
 from ottla.raft.voters import ReplicaKey
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -216,7 +216,8 @@ class QuorumStory:
         for key in others:
             other = world.replicas[key.id]
             is_same = other.key == key
-            if not is_same or other.disk.durable_end < world.checks.truth_end or not other.is_up:
+            has_all = not world.checks.truth or other.disk.has(world.checks.truth[-1])
+            if not (is_same and has_all and other.is_up):
                 return
         if replica.is_up:
             replica.kill()
@@ -311,7 +312,9 @@ class QuorumStory:
         epoch = leader.machine.epoch
         mark = leader.machine.high_watermark - 40
         return all(
-            replica.machine.epoch == epoch and replica.machine.high_watermark >= mark
+            replica.machine.epoch == epoch
+            and replica.machine.high_watermark >= mark
+            and (replica is leader or isinstance(replica.machine.state, Follower))
             for replica in self.world.replicas.values()
         )
 

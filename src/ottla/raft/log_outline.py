@@ -131,8 +131,7 @@ class ControlHistory:
     """The voter sets and levels of kraft.version, by the offset of their record.
 
     They hold from the moment when they are appended, committed or not, and are taken back when the
-    log is cut. Offset -1 belongs to the voters of
-    the format.
+    log is cut. Offset -1 belongs to the voters that the directory was formatted with.
     """
 
     voter_sets: list[tuple[int, VoterSet]] = field(default_factory=lambda: [(-1, VoterSet())])

@@ -1,0 +1,203 @@
+"""Scenarios of a quorum, each for one mutant. Each raises AssertionError if something is wrong."""
+
+from collections.abc import Callable
+
+from ottla.model.identifiers import ZERO_UUID
+from ottla.raft.election_state import ElectionState, quorum_state_bytes
+from ottla.raft.messages import fetch_response, vote_request
+from ottla.raft.quorum_machine import QuorumMachine
+from ottla.raft.settings import Identity, QuorumSettings
+from ottla.raft.snapshots import SnapshotId
+from ottla.raft.states import PROSPECTIVE, UNATTACHED, Follower
+from ottla.raft.voters import Endpoint, ReplicaKey
+from ottla.wire.messages import fetch
+from ottla.wire.messages.vote import VoteRequest, VoteResponse
+from ottla.wire.records.builder import build_batch
+from ottla.wire.records.record import Record
+from tests.simulation.quorum_story import remove_request
+from tests.simulation.quorum_world import CLUSTER, PORT, QuorumWorld, Replica, directory_id
+
+LEADER_MS = 10_000
+
+
+def led_world(voters: int, observers: int = 0, seed: int = 1) -> tuple[QuorumWorld, Replica]:
+    """Run a world until a leader has committed a first record."""
+    world = QuorumWorld(seed)
+    world.form(voters, observers)
+    world.start()
+    assert world.run(LEADER_MS, until=lambda: world.checks.truth_end > 0)
+    leader = world.leader
+    assert leader is not None
+    leader.propose("first")
+    assert world.run(world.now_ms + 2000, until=lambda: "first" in world.acknowledged)
+    world.run(world.now_ms + 1000)
+    return world, leader
+
+
+def has_leader(world: QuorumWorld) -> bool:
+    return world.leader is not None and world.leader.machine.high_watermark > 0
+
+
+def a_one_way_link_replaces_no_leader() -> None:
+    """A follower that hears nothing of the leader asks for PreVotes in vain."""
+    world, leader = led_world(3)
+    epoch = leader.machine.epoch
+    deaf = next(one for one in world.replicas.values() if one is not leader)
+    world.network.cut = {(leader.number, deaf.number), (deaf.number, leader.number)}
+    world.run(world.now_ms + 15_000)
+    assert leader.leads, "the leader was replaced although a majority reaches it"
+    assert leader.machine.epoch == epoch
+
+
+def two_restarted_followers_elect_a_leader() -> None:
+    """Both remember the dead leader; neither has fetched from it since the restart."""
+    world, leader = led_world(3)
+    others = [one for one in world.replicas.values() if one is not leader]
+    for replica in world.replicas.values():
+        replica.kill()
+    others[0].start()
+    world.run(world.now_ms + 700)
+    others[1].start()
+    world.network.cut = {
+        link
+        for one in others
+        for link in [(one.number, leader.number), (leader.number, one.number)]
+    }
+    assert world.run(world.now_ms + 10_000, until=lambda: world.leader is not None)
+
+
+def a_leader_that_left_alone_is_not_needed_for_ever() -> None:
+    """The removal is in the leader's log alone; without its votes nobody could be elected."""
+    world, leader = led_world(2)
+    other = next(one for one in world.replicas.values() if one is not leader)
+    links = {(leader.number, other.number), (other.number, leader.number)}
+    world.network.cut = set(links)
+    world.ask(leader, remove_request(leader.key))
+    world.run(world.now_ms + 6000)
+    assert not leader.leads
+    world.network.cut = set()
+    assert world.run(world.now_ms + 15_000, until=lambda: other.leads)
+    assert world.run(
+        world.now_ms + 5000, until=lambda: world.checks.committed_voters.keys == (other.key,)
+    )
+
+
+def a_leader_that_left_does_not_hear_itself() -> None:
+    """Of the two voters that remain, one is dead: the leader must resign."""
+    world, leader = led_world(3)
+    dead = next(one for one in world.replicas.values() if one is not leader)
+    dead.kill()
+    world.ask(leader, remove_request(leader.key))
+    world.run(world.now_ms + 6000)
+    assert not leader.leads, "a leader without a majority leads on"
+
+
+def followers_learn_the_high_watermark_at_once() -> None:
+    world, leader = led_world(3)
+    offset = leader.machine.core.outline.end_offset
+    leader.propose("last")
+    followers = [one for one in world.replicas.values() if one is not leader]
+    assert world.run(
+        world.now_ms + 200,
+        until=lambda: all(one.machine.high_watermark > offset for one in followers),
+    )
+
+
+# -- one machine -----------------------------------------------------------------------------------
+
+
+class _Fixed:
+    """The least of all random numbers."""
+
+    def uuid(self) -> bytes:
+        return ZERO_UUID
+
+    def below(self, limit: int) -> int:
+        return 0
+
+
+def machine_of(election: ElectionState, *, knows_address: bool = True) -> QuorumMachine:
+    """Return a started voter of three, with an empty log."""
+    world = QuorumWorld(0)
+    world.form(3)
+    disk = world.replicas[1].disk
+    disk.quorum_state = quorum_state_bytes(election, 1)
+    outline, history = disk.open()
+    if not knows_address:
+        voters = history.voters
+        for voter in voters.voters[1:]:
+            object.__setattr__(voter, "endpoints", ())
+    endpoint = Endpoint("CONTROLLER", "1", PORT)
+    identity = Identity(ReplicaKey(1, directory_id(1, 0)), CLUSTER, (endpoint,))
+    settings = QuorumSettings()
+    machine = QuorumMachine(identity, settings, _Fixed(), disk.election, outline, history)
+    machine.start(0)
+    return machine
+
+
+def _vote_of(machine: QuorumMachine, nominee: int, *, epoch: int, now_ms: int) -> bool:
+    key = ReplicaKey(nominee, directory_id(nominee, 0))
+    identity = Identity(key, CLUSTER, ())
+    request = vote_request(
+        identity, machine.core.key, epoch=epoch, log_end=(0, 0), is_pre_vote=False
+    )
+    actions = machine.on_request("token", request, now_ms)
+    (response,) = (
+        one.response for one in actions if isinstance(getattr(one, "response", None), VoteResponse)
+    )
+    return bool(response.topics[0].partitions[0].vote_granted)
+
+
+def a_lost_pre_vote_keeps_the_vote() -> None:
+    machine = machine_of(ElectionState())
+    assert _vote_of(machine, 2, epoch=1, now_ms=0)
+    actions = machine.on_time(1000)
+    assert machine.state.role is PROSPECTIVE
+    asked = [one for one in actions if isinstance(getattr(one, "request", None), VoteRequest)]
+    for one in asked:
+        refusal = machine_of(ElectionState(1))
+        refusal.core.outline.end_offset = 9
+        response = next(
+            answer.response
+            for answer in refusal.on_request("token", one.request, 0)
+            if isinstance(getattr(answer, "response", None), VoteResponse)
+        )
+        response.topics[0].partitions[0].vote_granted = False
+        response.topics[0].partitions[0].error_code = 0
+        machine.on_response(one.correlation_id, response, 1001)
+    assert machine.state.role is UNATTACHED
+    assert not _vote_of(machine, 3, epoch=1, now_ms=1002)
+
+
+def a_known_leader_gets_no_rival() -> None:
+    machine = machine_of(ElectionState(1, leader_id=2), knows_address=False)
+    assert machine.state.role is UNATTACHED
+    assert not _vote_of(machine, 3, epoch=1, now_ms=1)
+
+
+def a_record_of_a_later_epoch_is_not_appended() -> None:
+    machine = machine_of(ElectionState(1, leader_id=2))
+    assert isinstance(machine.state, Follower)
+    (correlation_id,) = machine.core.requests
+    batch = build_batch([Record(0, 0, None, b"later")], leader_epoch=2)
+    partition = fetch.PartitionData(high_watermark=0, records=bytes(batch))
+    leader = machine.state.leader
+    response = fetch_response(machine.core.identity, partition, epoch=1, leader=leader, leader_id=2)
+    machine.on_response(correlation_id, response, 5)
+    assert machine.core.outline.end == (0, 0)
+    assert machine.core.outline.compare(0, 0).snapshot_id != SnapshotId(0, 0)
+
+
+SCENARIOS: dict[str, tuple[str, Callable[[], None]]] = {
+    scenario.__name__: (mutant, scenario)
+    for mutant, scenario in (
+        ("granting_pre_votes_to_all", a_one_way_link_replaces_no_leader),
+        ("never_granting_pre_votes_as_follower", two_restarted_followers_elect_a_leader),
+        ("waiting_for_the_other_voters", a_leader_that_left_alone_is_not_needed_for_ever),
+        ("hearing_a_leader_that_has_left", a_leader_that_left_does_not_hear_itself),
+        ("telling_high_watermarks_with_records", followers_learn_the_high_watermark_at_once),
+        ("forgetting_the_vote", a_lost_pre_vote_keeps_the_vote),
+        ("voting_although_a_leader_is_known", a_known_leader_gets_no_rival),
+        ("appending_records_of_later_epochs", a_record_of_a_later_epoch_is_not_appended),
+    )
+}
