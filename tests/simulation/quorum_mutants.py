@@ -329,21 +329,6 @@ def forgetting_that_it_led() -> AbstractContextManager[None]:
     return patched(QuorumMachine, "start", standing)
 
 
-def ignoring_an_old_sync() -> AbstractContextManager[None]:
-    """A sync from before a cut counts for the tail that came after it."""
-    return patched(QuorumCore, "generation", _Zero())
-
-
-class _Zero:
-    """A generation that never changes."""
-
-    def __get__(self, instance: Any, owner: Any) -> int:
-        return 0
-
-    def __set__(self, instance: Any, value: int) -> None:
-        pass
-
-
 def telling_high_watermarks_with_records() -> AbstractContextManager[None]:
     """A higher high watermark alone is no reason to answer a Fetch: KAFKA-13959."""
     answer = Leading._answer
@@ -405,7 +390,6 @@ MUTANTS: dict[str, Mutant] = {
         knowing_voters_by_id_alone,
         not_comparing_logs,
         forgetting_that_it_led,
-        ignoring_an_old_sync,
         telling_high_watermarks_with_records,
         hearing_a_leader_that_has_left,
         appending_records_of_later_epochs,

@@ -37,7 +37,9 @@ CHANGES = ("add", "remove", "update")
 FAULTS_MS = 12_000
 HEALED_MS = 30_000
 """The limit for an end of all elections and changes after the last fault."""
-QUIET_MS = 6_000
+LOST_MS = 5_000
+"""The time until no replica waits for a message that was lost."""
+QUIET_MS = 4_000
 """The time that a leader must last when all is well."""
 
 
@@ -55,6 +57,7 @@ class Setting:
     old_voters: int = 0
     crash_share: float = 0.0
     write_pause_ms: int = 100
+    sync_ms: int = 5
     duration_ms: int = FAULTS_MS
 
     @classmethod
@@ -70,6 +73,7 @@ class Setting:
             old_voters=dice.choice((0, 0, 0, 1, 2)),
             crash_share=dice.choice((0.0, 0.0, 0.002, 0.01)),
             write_pause_ms=dice.choice((60, 150, 400)),
+            sync_ms=dice.choice((2, 5, 50, 300)),
         )
 
 
@@ -102,6 +106,7 @@ class QuorumStory:
     def run(self) -> None:
         world, setting = self.world, self.setting
         world.snapshot_every, world.crash_share = setting.snapshot_every, setting.crash_share
+        world.sync_ms = setting.sync_ms
         world.speaks_bytes = world.seed % 16 == 0
         world.form(setting.voters, setting.observers, has_auto_join=setting.auto_join)
         for replica in list(world.replicas.values())[: setting.old_voters]:
@@ -216,7 +221,9 @@ class QuorumStory:
         for key in others:
             other = world.replicas[key.id]
             is_same = other.key == key
-            has_all = not world.checks.truth or other.disk.has(world.checks.truth[-1])
+            # Also batches that only the lost disk has acknowledged: a commit may follow.
+            needed = [*world.checks.truth[-1:], *replica.disk.entries[-1:]]
+            has_all = all(other.disk.has(entry) for entry in needed)
             if not (is_same and has_all and other.is_up):
                 return
         if replica.is_up:
@@ -269,6 +276,10 @@ class QuorumStory:
         world = self.world
         if not world.run(world.now_ms + HEALED_MS, until=self._is_well):
             raise Broken("Q12", f"not well after the last fault: {list(world.replicas.values())}")
+        # A Fetch that was lost before the end of the faults lets its follower time out now.
+        world.run(world.now_ms + LOST_MS)
+        if not world.run(world.now_ms + HEALED_MS, until=self._is_well):
+            raise Broken("Q12", f"not well for long: {list(world.replicas.values())}")
         before = (world.leader, world.leader and world.leader.machine.epoch)
         count = len(world.acknowledged)
         world.run(world.now_ms + QUIET_MS)
