@@ -33,6 +33,7 @@ class QuorumDisk:
     def __init__(self, directory_id: bytes, bootstrap: Any = None) -> None:
         self.directory_id = directory_id
         self.quorum_state = quorum_state_bytes(ElectionState(), 1)
+        self._parsed = self.quorum_state, quorum_state_of(self.quorum_state)
         self.start_offset = 0
         self.entries: list[Entry] = []
         self.durable: list[Entry] = []
@@ -48,7 +49,9 @@ class QuorumDisk:
 
     @property
     def election(self) -> ElectionState:
-        return quorum_state_of(self.quorum_state)
+        if self._parsed[0] != self.quorum_state:
+            self._parsed = self.quorum_state, quorum_state_of(self.quorum_state)
+        return self._parsed[1]
 
     @property
     def end_offset(self) -> int:
