@@ -275,7 +275,7 @@ def waiting_for_the_other_voters() -> AbstractContextManager[None]:
 
 
 def changing_twice_at_a_time() -> AbstractContextManager[None]:
-    """A change begins before the last one is committed."""
+    """A change begins before the previous change is committed."""
     return patched(
         voter_changes, "may_change_voters", lambda state, _: state.high_watermark is not None
     )

@@ -64,7 +64,7 @@ def restarted_followers_elect_a_leader() -> None:
 
 
 def a_leader_that_left_alone_is_not_needed_for_ever() -> None:
-    """The removal is in the leader's log alone; without its votes nobody could be elected."""
+    """The removal is in the leader's log alone; without its vote no replica could be elected."""
     world, leader = led_world(2)
     other = next(one for one in world.replicas.values() if one is not leader)
     links = {(leader.number, other.number), (other.number, leader.number)}
@@ -80,7 +80,7 @@ def a_leader_that_left_alone_is_not_needed_for_ever() -> None:
 
 
 def a_leader_that_left_does_not_hear_itself() -> None:
-    """Of the two voters that remain, one is dead: the leader must resign."""
+    """Two voters remain. A dead voter does not fetch, so the leader must resign."""
     world, leader = led_world(3)
     dead = next(one for one in world.replicas.values() if one is not leader)
     dead.kill()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import LeaderEpoch, Offset
 from ottla.raft.actions import SendRecords, SendSnapshot
 from ottla.raft.core import QuorumCore, Sent, refuse_wrong_cluster
 from ottla.raft.election_state import ElectionState
@@ -122,7 +123,7 @@ class Leading:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this controller is not active")
         batch: RecordBatch = batch_at(bytearray(raw))
         assert not batch.is_control, "control records are the machine's own"
-        batch.restamp(core.outline.end_offset, core.epoch)
+        batch.restamp(Offset(core.outline.end_offset), LeaderEpoch(core.epoch))
         core.append(batch)
         core.sync()
         return batch.base_offset

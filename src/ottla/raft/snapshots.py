@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import LeaderEpoch, Offset
 from ottla.raft.voters import VoterSet, voter_set_of
 from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import Buffer, RecordBatch, batches
@@ -74,7 +75,7 @@ def snapshot_bytes(
     next_offset = len(header)
     for buffer in data:
         for batch in batches(bytearray(buffer)):
-            batch.restamp(next_offset, snapshot_id.epoch)
+            batch.restamp(Offset(next_offset), LeaderEpoch(snapshot_id.epoch))
             content += batch.raw
             next_offset = batch.end_offset
     footer: list[Message] = [SnapshotFooterRecord(version=0)]
