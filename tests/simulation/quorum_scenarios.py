@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ottla.model.identifiers import ZERO_UUID
+from ottla.raft.actions import Append
 from ottla.raft.election_state import ElectionState, quorum_state_bytes
 from ottla.raft.messages import fetch_response, vote_request
 from ottla.raft.quorum_machine import QuorumMachine
@@ -12,7 +13,8 @@ from ottla.raft.states import PROSPECTIVE, UNATTACHED, Follower
 from ottla.raft.voters import Endpoint, ReplicaKey
 from ottla.wire.messages import fetch
 from ottla.wire.messages.vote import VoteRequest, VoteResponse
-from ottla.wire.records.builder import build_batch
+from ottla.wire.records.builder import BatchBuilder, build_batch
+from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record
 from tests.simulation.quorum_story import remove_request
 from tests.simulation.quorum_world import CLUSTER, PORT, QuorumWorld, Replica, directory_id
@@ -192,6 +194,21 @@ def a_record_of_a_later_epoch_is_not_appended() -> None:
     machine.on_response(correlation_id, response, 5)
     assert machine.core.outline.end == (0, 0)
     assert machine.core.outline.compare(0, 0).snapshot_id != SnapshotId(0, 0)
+
+
+def refuse_malformed_control_records() -> None:
+    """A follower neither appends such a batch nor counts it."""
+    machine = machine_of(ElectionState(1, leader_id=2))
+    assert isinstance(machine.state, Follower)
+    (correlation_id,) = machine.core.requests
+    builder = BatchBuilder(is_control=True, leader_epoch=1)
+    builder.append(0, bytes((0, 0, 0, ControlType.KRAFT_VOTERS)), b"\0\0\x7f")
+    partition = fetch.PartitionData(high_watermark=1, records=bytes(builder.build()))
+    leader = machine.state.leader
+    response = fetch_response(machine.core.identity, partition, epoch=1, leader=leader, leader_id=2)
+    actions = machine.on_response(correlation_id, response, 5)
+    assert machine.core.outline.end == (0, 0)
+    assert not any(isinstance(action, Append) for action in actions)
 
 
 SCENARIOS: dict[str, tuple[str, Callable[[], None]]] = {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulation.quorum_scenarios import refuse_malformed_control_records
 from tests.simulation.quorum_story import Setting, run
 
 SEEDS = 120
@@ -24,3 +25,7 @@ def test_the_runs_are_worth_something() -> None:
 def test_the_same_seed_gives_the_same_run() -> None:
     first, second = (run(3, Setting(), keeps_trace=True) for _ in range(2))
     assert first.lines == second.lines
+
+
+def test_a_follower_refuses_malformed_control_records() -> None:
+    refuse_malformed_control_records()

@@ -264,10 +264,10 @@ class QuorumCore:
             leader = None if voter is None else self.address_of(voter)
         if epoch > self.epoch:
             self._follow(epoch, leader_id, leader)
+        elif self.election.leader_id not in {None, leader_id}:
+            return  # A peer's word about another leader of this epoch is not believed.
         elif isinstance(self.state, Unattached | Nominee) and leader_id is not None:
-            # A peer's word about another leader of this epoch is not believed.
-            known_id = self.election.leader_id
-            self._follow(epoch, leader_id if known_id is None else known_id, leader)
+            self._follow(epoch, leader_id, leader)
 
     def _follow(self, epoch: int, leader_id: int | None, leader: Node | None) -> None:
         state = self.state
@@ -282,8 +282,9 @@ class QuorumCore:
 
     def append(self, batch: RecordBatch) -> None:
         """Append a batch; its control records hold from now on."""
-        self.outline.append(batch)
+        # Control records of a peer may be malformed: nothing has changed then.
         self.history.read(batch)
+        self.outline.append(batch)
         self.actions.append(Append(bytes(batch.raw), batch.base_offset))
 
     def truncate(self, end_offset: int) -> None:

@@ -158,8 +158,9 @@ class ControlHistory:
         """Take over the control records of an appended batch, unless they were read before."""
         if batch.base_offset < self.read_end:
             return
+        records = control_records_of(batch)
         self.read_end = batch.end_offset
-        for offset, record in control_records_of(batch) if batch.is_control else ():
+        for offset, record in records:
             if isinstance(record, VotersRecord):
                 self.voter_sets.append((offset, voter_set_of(record)))
             elif isinstance(record, KRaftVersionRecord):

@@ -3,8 +3,10 @@ import pytest
 from ottla.raft.log_outline import MATCHES, ControlHistory, EpochEnd, LogOutline, Position
 from ottla.raft.snapshots import SnapshotId
 from ottla.raft.voters import ReplicaKey, Voter, VoterSet
+from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch, batch_at
-from ottla.wire.records.builder import build_batch
+from ottla.wire.records.builder import BatchBuilder, build_batch
+from ottla.wire.records.control import ControlType
 from ottla.wire.records.quorum_control import control_batch
 from ottla.wire.records.record import Record
 
@@ -104,3 +106,12 @@ def test_voters_before_a_trimmed_start_are_kept_if_they_still_hold() -> None:
     history.trim(5)
     assert history.voter_sets == [(1, history.voters)]
     assert [key.id for key in history.voters.keys] == [1, 2]
+
+
+def test_malformed_control_records_change_nothing() -> None:
+    builder = BatchBuilder(is_control=True, leader_epoch=1)
+    builder.append(0, bytes((0, 0, 0, ControlType.KRAFT_VOTERS)), b"\0\0\x7f")
+    history = ControlHistory()
+    with pytest.raises(ProtocolError):
+        history.read(batch_at(builder.build()))
+    assert (history.read_end, history.voters) == (0, VoterSet())
