@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulation.quorum_scenarios import refuse_malformed_control_records
 from tests.simulation.quorum_story import Setting, run
+from tests.simulation.quorum_world import QuorumWorld, Replica
 
 SEEDS = 120
 
@@ -29,3 +30,21 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 def test_a_follower_refuses_malformed_control_records() -> None:
     refuse_malformed_control_records()
+
+
+def test_a_voter_that_lost_its_disk_joins_again_by_itself() -> None:
+    world = QuorumWorld(5)
+    world.form(3, 1, has_auto_join=True)
+    world.start()
+    everyone = list(world.replicas.values())
+    assert world.run(30_000, until=lambda: _are_voters(world, everyone))
+    lost = next(one for one in everyone if not one.leads)
+    lost.kill()
+    world.wipe(lost)
+    lost.start()
+    assert not _are_voters(world, [lost])
+    assert world.run(world.now_ms + 30_000, until=lambda: _are_voters(world, everyone))
+
+
+def _are_voters(world: QuorumWorld, replicas: list[Replica]) -> bool:
+    return all(world.checks.committed_voters.has(one.key) for one in replicas)
