@@ -53,6 +53,8 @@ class QuorumChecks:
         self.epochs: dict[ReplicaKey, int] = {}
         self.appended: dict[tuple[int, int], tuple[bytes, int]] = {}
         self.truth: list[Entry] = []
+        self.commit_epochs: list[int] = []
+        """The epoch of the leader that committed each batch."""
         self.chains: dict[int, int] = {0: 0}
         """The image at each end of a committed batch."""
         self.committed_voters = VoterSet()
@@ -180,6 +182,7 @@ class QuorumChecks:
             raise Broken("Q6", f"offset {entry.base_offset} is not synced on a majority")
         self.voters_in_force = voters
         self.truth.append(entry)
+        self.commit_epochs.append(replica.disk.entries[-1].epoch)
         self.chains[entry.end_offset] = data_chain(self.chains[entry.base_offset], entry)
         if self.voters_in(entry)[0] is not None:
             self.committed_voters = self.voters_in(entry)[0]
@@ -248,7 +251,10 @@ class QuorumChecks:
     def _check_completeness(self, replica: "Replica") -> None:
         disk = replica.disk
         by_offset = {entry.base_offset: entry for entry in disk.entries}
-        for entry in self.truth:
+        for entry, epoch in zip(self.truth, self.commit_epochs, strict=True):
+            # A late vote may elect a leader of an epoch that is over: it can commit nothing.
+            if epoch >= replica.machine.epoch:
+                break
             is_covered = entry.end_offset <= disk.start_offset
             if not is_covered and by_offset.get(entry.base_offset) != entry:
                 raise Broken("Q4", f"leader {replica.key} lacks offset {entry.base_offset}")
