@@ -24,6 +24,7 @@ CLIENT_VARIABLES: Final = frozenset(
         "OTTLA_CACHE_DIR",
         "OTTLA_JAVA_HOME",
         "OTTLA_PROFILE",
+        "OTTLA_SCHEMA_REGISTRY_URL",
         "OTTLA_STATE_DIR",
     }
 )
