@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +15,7 @@ from ottla.registry.qualified_subjects import DEFAULT_CONTEXT, context_named
 from ottla.registry.registry import END_OFFSET_HEADER, Registry, Written
 from ottla.registry.registry_errors import RegistryError
 from ottla.registry.registry_machine import AllowEverything, Authorizer, Decision
+from ottla.registry.route_tree import RouteTree
 from ottla.registry.routes import ROUTES, BareText, Call, Route
 
 PREFERRED_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -27,7 +27,6 @@ _ANSWER_TYPES: Final = (
 _BODY_TYPES: Final = frozenset({*_ANSWER_TYPES, "application/octet-stream"})
 _WILDCARDS: Final = frozenset({"*/*", "application/*"})
 _UNKNOWN_HEADER: Final = "confluent-accept-unknown-properties"
-QUERY_FIELDS_MAX: Final = 100
 ACCEPTS_CACHED_MAX: Final = 64
 
 _encode = msgspec.json.Encoder().encode
@@ -38,33 +37,7 @@ class _Error(Struct):
     message: str
 
 
-@dataclass(slots=True)
-class _Node:
-    """The operations of a path, and the paths below it."""
-
-    routes: dict[str, Route]
-    literals: dict[str, "_Node"]
-    variable: "tuple[str, _Node] | None" = None
-
-
-def _tree(routes: Sequence[Route]) -> _Node:
-    root = _Node({}, {})
-    for route in routes:
-        node = root
-        for segment in route.path.split("/")[1:]:
-            node = _grown(node, segment)
-        node.routes[route.method] = route
-    return root
-
-
-def _grown(node: _Node, segment: str) -> _Node:
-    if segment.startswith("{"):
-        node.variable = node.variable or (segment[1:-1], _Node({}, {}))
-        return node.variable[1]
-    return node.literals.setdefault(segment, _Node({}, {})) if segment else node
-
-
-_TREE: Final = _tree(ROUTES)
+_TREE: Final = RouteTree(ROUTES, RegistryError)
 _DECODERS: Final = {
     route.body: msgspec.json.Decoder(route.body) for route in ROUTES if route.body is not None
 }
@@ -112,7 +85,7 @@ class RegistryApplication:
         with_unknown = request.headers.get(_UNKNOWN_HEADER, "").lower() == "true"
         call = Call(
             variables,
-            _query(query),
+            _TREE.query(query),
             _body(route, request),
             context,
             with_unknown,
@@ -172,54 +145,13 @@ class RegistryApplication:
 
 
 def _route(method: str, path: str) -> tuple[Route, Mapping[str, str], str]:
-    """Find the route of a path; RegistryError 404 or 405."""
-    segments = [_decoded(segment) for segment in path.split("/")[1:]]
-    while segments and not segments[-1]:
-        segments.pop()
+    """Find the route of a path, and its context; RegistryError 404 or 405."""
+    segments = _TREE.segments(path)
     context = DEFAULT_CONTEXT
     if len(segments) > 2 and segments[0] == "contexts":
         context = context_named(segments[1])
         segments = segments[2:]
-    variables: dict[str, str] = {}
-    node: _Node | None = _TREE if path.startswith("/") else None
-    for segment in segments:
-        if node is not None:
-            node = _below(node, segment, variables)
-    if node is None or not node.routes:
-        raise RegistryError(404, "HTTP 404 Not Found")
-    route = node.routes.get("GET" if method == "HEAD" else method)
-    if route is None:
-        raise RegistryError(405, "HTTP 405 Method Not Allowed")
-    return route, variables, context
-
-
-def _below(node: _Node, segment: str, variables: dict[str, str]) -> _Node | None:
-    literal = node.literals.get(segment)
-    if literal is not None or node.variable is None or not segment:
-        return literal
-    name, below = node.variable
-    variables[name] = segment
-    return below
-
-
-def _decoded(segment: str) -> str:
-    if "%" not in segment:
-        return segment
-    try:
-        return unquote(segment, errors="strict")
-    except UnicodeDecodeError:
-        raise RegistryError(400, "The path is not UTF-8.") from None
-
-
-def _query(query: str) -> Mapping[str, Sequence[str]]:
-    if not query:
-        return {}
-    try:
-        return parse_qs(
-            query, keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
-        )
-    except ValueError:  # UnicodeDecodeError is one
-        raise RegistryError(400, "The query is not valid.") from None
+    return *_TREE.find(method, segments), context
 
 
 def _body(route: Route, request: HttpRequest) -> Any:

@@ -1,14 +1,13 @@
 """From an HTTP request to an operation of the table of routes, and back."""
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 from ottla.clients.errors import ClientClosedError
 from ottla.registry.http_messages import AnyResponse, HttpRequest, HttpResponse, StreamedResponse
+from ottla.registry.route_tree import RouteTree
 from ottla.rest.call import AllowEverything, Answer, Authorizer, Call, Route, Services
 from ottla.rest.openapi import openapi_document
 from ottla.rest.rest_errors import RestError, from_client, short
@@ -20,7 +19,6 @@ BODY_BYTES_MAX: Final = 10 << 20
 """The body of one request; of a stream of records, one chunk."""
 HANDLED_BYTES_MAX: Final = 64 << 20
 """Bodies of all requests that are being handled; beyond it there is 429."""
-QUERY_FIELDS_MAX: Final = 100
 _WILDCARDS: Final = frozenset({"*/*", "application/*"})
 _encode = msgspec.json.Encoder().encode
 
@@ -30,33 +28,7 @@ class _Error(msgspec.Struct):
     message: str
 
 
-@dataclass(slots=True)
-class _Node:
-    """The operations of a path, and the paths below it."""
-
-    routes: dict[str, Route]
-    literals: dict[str, "_Node"]
-    variable: "tuple[str, _Node] | None" = None
-
-
-def _tree(routes: Sequence[Route]) -> _Node:
-    root = _Node({}, {})
-    for route in routes:
-        node = root
-        for segment in route.path.split("/")[1:]:
-            node = _grown(node, segment)
-        node.routes[route.method] = route
-    return root
-
-
-def _grown(node: _Node, segment: str) -> _Node:
-    if segment.startswith("{"):
-        node.variable = node.variable or (segment[1:-1], _Node({}, {}))
-        return node.variable[1]
-    return node.literals.setdefault(segment, _Node({}, {}))
-
-
-_TREE: Final = _tree(ROUTES)
+_TREE: Final = RouteTree(ROUTES, RestError)
 _DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = {
     route.body: msgspec.json.Decoder(route.body) for route in ROUTES if route.body is not None
 }
@@ -67,7 +39,7 @@ def streams_body(request: HttpRequest) -> bool:
     if request.method != "POST" or not request.target.partition("?")[0].endswith("/records"):
         return False
     try:
-        route, _ = find_route(request.method, request.target.partition("?")[0])
+        route, _ = _TREE.find(request.method, _TREE.segments(request.target.partition("?")[0]))
     except RestError:
         return False
     return route.streams_body
@@ -87,7 +59,7 @@ class RestApplication:
             path, _, query = request.target.partition("?")
             if path == "/openapi.json" and request.method in {"GET", "HEAD"}:
                 return HttpResponse(200, openapi_document(), "application/json")
-            route, variables = find_route(request.method, path)
+            route, variables = _TREE.find(request.method, _TREE.segments(path))
             call = self._call(request, route, variables, query)
         except RestError as refused:
             return refusal_response(refused)
@@ -106,7 +78,7 @@ class RestApplication:
             self._services,
             request,
             variables,
-            _query(query),
+            _TREE.query(query),
             answer_type,
             body_type,
             _body(route, request),
@@ -128,53 +100,6 @@ class RestApplication:
             return refusal_response(refused, call.content_type)
         finally:
             self._handled_bytes -= size
-
-
-def find_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-    """Find the route of a path and its variables; RestError 404 or 405."""
-    segments = [_decoded(segment) for segment in path.split("/")[1:]]
-    while segments and not segments[-1]:
-        segments.pop()
-    variables: dict[str, str] = {}
-    node: _Node | None = _TREE if path.startswith("/") else None
-    for segment in segments:
-        if node is not None:
-            node = _below(node, segment, variables)
-    if node is None or not node.routes:
-        raise RestError(404, "HTTP 404 Not Found")
-    route = node.routes.get("GET" if method == "HEAD" else method)
-    if route is None:
-        raise RestError(405, "HTTP 405 Method Not Allowed")
-    return route, variables
-
-
-def _below(node: _Node, segment: str, variables: dict[str, str]) -> _Node | None:
-    literal = node.literals.get(segment)
-    if literal is not None or node.variable is None or not segment:
-        return literal
-    name, below = node.variable
-    variables[name] = segment
-    return below
-
-
-def _decoded(segment: str) -> str:
-    if "%" not in segment:
-        return segment
-    try:
-        return unquote(segment, errors="strict")
-    except UnicodeDecodeError:
-        raise RestError(400, "The path is not UTF-8.") from None
-
-
-def _query(query: str) -> Mapping[str, Sequence[str]]:
-    if not query:
-        return {}
-    try:
-        return parse_qs(
-            query, keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
-        )
-    except ValueError:  # UnicodeDecodeError is one
-        raise RestError(400, "The query is not valid.") from None
 
 
 def _body_type(route: Route, request: HttpRequest) -> str:
