@@ -11,7 +11,6 @@ after the broker is ready; connections wait in the kernel's backlog meanwhile.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -19,11 +18,11 @@ from ipaddress import ip_address
 from typing import Final, Self
 
 from ottla.broker.startup.broker_service import BrokerAccess, BrokerService, NoService
+from ottla.broker.startup.service_thread import ServiceThread
 from ottla.broker.transport.http_listeners import HttpServer, http_sockets
 from ottla.broker.transport.listeners import port_of
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import REGISTRY_ENDPOINT, HttpListener, Listener
-from ottla.runtime import event_loop
 from ottla.runtime.network import KernelListener
 
 SETTING: Final = "ottla.schema.registry.listener"
@@ -113,10 +112,7 @@ class RegistryServer:
         """Where it listens."""
         self._sockets = sockets
         self._broker: BrokerAccess | None = None
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-        self._thread = threading.Thread(target=self._run, name="ottla-registry", daemon=True)
+        self._thread = ServiceThread("schema registry", sockets, self._serve, STOP_SECONDS_MAX)
 
     @classmethod
     async def on_free_port(cls) -> Self:
@@ -134,41 +130,10 @@ class RegistryServer:
 
     async def close(self) -> None:
         """Stop serving. Waits for the thread, with a timeout."""
-        with self._lock:
-            self._is_closed = True
-            if self._stop is not None:
-                loop, stopping = self._stop
-                loop.call_soon_threadsafe(stopping.set)
-        if self._thread.ident is None:
-            self._close_sockets()
-        elif self._thread.is_alive():
-            # Not here: an append in progress needs this event loop.
-            await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
+        await self._thread.close()
 
-    def _run(self) -> None:
-        try:
-            event_loop.run(self._serve())
-        except Exception:  # noqa: BLE001 - a broker without its registry is still a broker
-            _log.exception("The schema registry has failed")
-        finally:
-            self._close_sockets()
-
-    async def _serve(self) -> None:
-        # Here and now, because it takes longer than all the rest of a start.
-        from ottla.registry.broker_registry import serve  # noqa: PLC0415
+    async def _serve(self, stopping: asyncio.Event) -> None:
+        from ottla.registry.broker_registry import serve  # noqa: PLC0415 - not before it serves
 
         assert self._broker is not None
-        stopping = asyncio.Event()
-        with self._lock:
-            if self._is_closed:
-                return
-            self._stop = asyncio.get_running_loop(), stopping
-        try:
-            await serve(self._broker, self._sockets, stopping)
-        finally:
-            with self._lock:
-                self._stop = None
-
-    def _close_sockets(self) -> None:
-        for sock in self._sockets:
-            sock.close()
+        await serve(self._broker, self._sockets, stopping)

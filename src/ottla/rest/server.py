@@ -6,17 +6,16 @@ the broker. It is off by default. It needs the same packages as the schema regis
 
 import asyncio
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.startup.broker_service import BrokerAccess, BrokerService, NoService
+from ottla.broker.startup.service_thread import ServiceThread
 from ottla.broker.transport.http_listeners import HttpServer, http_sockets
 from ottla.broker.transport.listeners import port_of
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
 from ottla.registry.server import INSTALL, RegistryServer, missing_packages, open_registry
-from ottla.runtime import event_loop
 from ottla.runtime.network import KernelListener
 
 SETTING: Final = "ottla.rest.listener"
@@ -94,10 +93,7 @@ class RestServer:
         self._registry_url = registry_url
         self._broker: BrokerAccess | None = None
         self._bootstrap_servers = ""
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-        self._thread = threading.Thread(target=self._run, name="ottla-rest", daemon=True)
+        self._thread = ServiceThread("REST proxy", sockets, self._serve, STOP_SECONDS_MAX)
 
     def begin(self, broker: BrokerAccess) -> None:
         """Start the thread, which imports the proxy and serves."""
@@ -111,28 +107,10 @@ class RestServer:
 
     async def close(self) -> None:
         """Stop serving. Waits for the thread, with a timeout."""
-        with self._lock:
-            self._is_closed = True
-            if self._stop is not None:
-                loop, stopping = self._stop
-                loop.call_soon_threadsafe(stopping.set)
-        if self._thread.ident is None:
-            self._close_sockets()
-        elif self._thread.is_alive():
-            # Not here: the proxy's clients leave their groups, and need this event loop.
-            await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
+        await self._thread.close()
 
-    def _run(self) -> None:
-        try:
-            event_loop.run(self._serve())
-        except Exception:  # noqa: BLE001 - a broker without its proxy is still a broker
-            _log.exception("The REST proxy has failed")
-        finally:
-            self._close_sockets()
-
-    async def _serve(self) -> None:
-        # Here and now, because it takes longer than all the rest of a start.
-        from ottla.rest.proxy import ProxySettings, serve  # noqa: PLC0415
+    async def _serve(self, stopping: asyncio.Event) -> None:
+        from ottla.rest.proxy import ProxySettings, serve  # noqa: PLC0415 - not before it serves
 
         assert self._broker is not None
         config = self._broker.config
@@ -142,17 +120,4 @@ class RestServer:
             config.node_id,
             config.auto_create_topics_enable,
         )
-        stopping = asyncio.Event()
-        with self._lock:
-            if self._is_closed:
-                return
-            self._stop = asyncio.get_running_loop(), stopping
-        try:
-            await serve(settings, self._sockets, stopping)
-        finally:
-            with self._lock:
-                self._stop = None
-
-    def _close_sockets(self) -> None:
-        for sock in self._sockets:
-            sock.close()
+        await serve(settings, self._sockets, stopping)
