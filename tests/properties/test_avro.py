@@ -101,6 +101,7 @@ def test_a_compatible_schema_decodes_the_data_of_the_writer(
 
 @pytest.mark.usefixtures("needs_compiled_loops")
 @SOME
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(schema=schemas(), data=st.data())
 def test_any_bytes_end_in_a_value_or_one_error_in_both_loops(
     schema: Any, data: st.DataObject
@@ -132,6 +133,7 @@ def _damaged(payload: bytearray, data: st.DataObject) -> bytes:
 
 @pytest.mark.usefixtures("needs_compiled_loops")
 @SOME
+@pytest.mark.usefixtures("needs_compiled_loops")
 @given(schema=schemas(), data=st.data())
 def test_both_loops_write_the_same_bytes_or_refuse_with_the_same_error(
     schema: Any, data: st.DataObject

@@ -3,6 +3,7 @@
 import datetime as dt
 import struct
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 import ptars
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.schemas.arrow import _protobuf_decode, _protobuf_decode_python, protobuf_arrow
+from ottla.schemas.arrow import _protobuf_decode_python, protobuf_arrow
 from ottla.schemas.arrow.arrow_codec import DecodedValues
 from ottla.schemas.arrow.protobuf_arrow import (
     ProtobufArrowDecoder,
@@ -20,6 +21,8 @@ from ottla.schemas.arrow.protobuf_arrow import (
     protobuf_text_of,
 )
 from ottla.schemas.protobuf.protobuf_schema import ProtobufSchema, parse_protobuf
+
+pytestmark = pytest.mark.usefixtures("needs_compiled_loops")
 
 EVERYTHING = parse_protobuf("""
 syntax = "proto2"; package t;
@@ -51,9 +54,14 @@ message A { int32 i = 1; string s = 2; Open e = 3; repeated Open r = 4; optional
 """)  # noqa: E501
 
 
+def compiled_loop() -> Any:
+    """Return the compiled loop, which does not exist without a C compiler."""
+    return import_module("ottla.schemas.arrow._protobuf_decode")
+
+
 @pytest.fixture(params=["compiled", "plain"])
 def _loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = _protobuf_decode if request.param == "compiled" else _protobuf_decode_python
+    module = compiled_loop() if request.param == "compiled" else _protobuf_decode_python
     monkeypatch.setattr(protobuf_arrow, "Columns", module.Columns)
 
 
@@ -66,7 +74,7 @@ def decode(schema: ProtobufSchema, values: list[bytes | None], skip: int = 0) ->
 def both(schema: ProtobufSchema, values: list[bytes | None]) -> DecodedValues:
     """Decode with both loops, which must agree."""
     found = []
-    for module in (_protobuf_decode, _protobuf_decode_python):
+    for module in (compiled_loop(), _protobuf_decode_python):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(protobuf_arrow, "Columns", module.Columns)
             found.append(decode(schema, values))
@@ -160,7 +168,7 @@ def test_a_value_with_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch)
         f"syntax = 'proto3'; message A {{ repeated B b = 1; }} message B {{ {fields} }}"
     )
     monkeypatch.setattr(_protobuf_decode_python, "CELLS_PER_VALUE_MAX", 10_000)
-    count = 40_000 if protobuf_arrow.Columns is _protobuf_decode.Columns else 100
+    count = 40_000 if protobuf_arrow.Columns is compiled_loop().Columns else 100
     found = decode(schema, [b"\x0a\x00" * count])
     assert found.errors == {0: "the value has more than 16777216 cells"}
 

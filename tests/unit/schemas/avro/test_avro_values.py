@@ -341,6 +341,7 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 DAY_MICROSECONDS = 86_400_000_000
 
 
+@pytest.mark.usefixtures("needs_compiled_loops")
 @pytest.mark.parametrize(("name", "unit"), [("timestamp-micros", 1), ("timestamp-millis", 1000)])
 @pytest.mark.parametrize("day", [FIRST_DAY, LAST_DAY + 1])
 def test_both_loops_read_the_same_timestamps_at_the_ends_of_the_calendar(

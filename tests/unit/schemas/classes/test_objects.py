@@ -19,6 +19,8 @@ from ottla.schemas.classes.object_plan import DEPTH_MAX, NoPlanError, plan
 from ottla.schemas.classes.objects import ObjectError, Objects
 from tests.unit.schemas.classes.shop import ORDER, Order
 
+pytestmark = pytest.mark.usefixtures("needs_compiled_loops")
+
 TEXT = schema_of_class(Order).text
 ROOT = plan(parse_avro(TEXT).root, record_of(Order))
 LOOPS = [Objects(ROOT), twin.Objects(ROOT)]
