@@ -239,9 +239,7 @@ class Elections:
         epoch, leader_id = partition.leader_epoch, partition.leader_id
         code = self._check_leader(epoch, leader_id)
         if code is _NONE:
-            endpoints = request.leader_endpoints[:1]
-            nodes = [Node(leader_id, one.host, one.port) for one in endpoints]
-            core.observe(epoch, leader_id, nodes[0] if nodes else None)
+            self._observe_leader(request, epoch, leader_id)
             # Even with a wrong key: this replica's voter set, or the leader's, may be old.
             if not self._is_addressed(request.voter_id, partition.voter_directory_id):
                 code = ErrorCode.INVALID_VOTER_KEY
@@ -269,6 +267,16 @@ class Elections:
             return error.code
         return _NONE if partition is not None else ErrorCode.INVALID_REQUEST
 
+    def _observe_leader(
+        self,
+        request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
+        epoch: int,
+        leader_id: int,
+    ) -> None:
+        endpoints = request.leader_endpoints[:1]
+        nodes = [Node(leader_id, one.host, one.port) for one in endpoints]
+        self._core.observe(epoch, leader_id, nodes[0] if nodes else None)
+
     def _check_leader(self, epoch: int, leader_id: int) -> ErrorCode:
         election = self._core.election
         if leader_id < 0 or leader_id == self._core.key.id:
@@ -291,9 +299,7 @@ class Elections:
         epoch, leader_id = partition.leader_epoch, partition.leader_id
         code = self._check_leader(epoch, leader_id)
         if code is _NONE:
-            endpoints = request.leader_endpoints[:1]
-            nodes = [Node(leader_id, one.host, one.port) for one in endpoints]
-            core.observe(epoch, leader_id, nodes[0] if nodes else None)
+            self._observe_leader(request, epoch, leader_id)
             self._expect_election(partition)
         response = end_response(
             core.identity,
