@@ -36,7 +36,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.wire.records.consumer_record import ConsumerRecord
 
 if TYPE_CHECKING:
-    from ottla.cli.support.schema_records import PartSchema
+    from ottla.cli.schemas.schema_records import PartSchema
     from ottla.clients.consumer.state.offsets import OffsetAndMetadata
 
 
@@ -259,14 +259,14 @@ class _Decoding:
 
     def open(self) -> Any:
         """Return the decoder, for `async with`."""
-        from ottla.cli.support.schema_records import RecordDecoder  # noqa: PLC0415
+        from ottla.cli.schemas.schema_records import RecordDecoder  # noqa: PLC0415
 
         return RecordDecoder(self.url, self.parts, self.readers)
 
     @staticmethod
     def refusals() -> tuple[type[Exception], ...]:
         """Return the exceptions of decoding."""
-        from ottla.cli.support import schema_records, schema_registry  # noqa: PLC0415
+        from ottla.cli.schemas import schema_records, schema_registry  # noqa: PLC0415
 
         return (schema_records.UnfitRecordError, *schema_registry.REFUSALS)
 
@@ -276,7 +276,7 @@ def _decoding(
 ) -> _Decoding | None:
     if not (decode or key_schema or value_schema):
         return None
-    from ottla.cli.support.schema_records import parse_parts, part_schemas  # noqa: PLC0415
+    from ottla.cli.schemas.schema_records import parse_parts, part_schemas  # noqa: PLC0415
 
     readers = part_schemas(url, key_schema, value_schema, is_registering=False)
     return _Decoding(url, parse_parts(decode), readers)

@@ -35,7 +35,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.compression.codecs import Compression
 
 if TYPE_CHECKING:
-    from ottla.cli.support.schema_records import PartSchema
+    from ottla.cli.schemas.schema_records import PartSchema
 
 ACKS_BY_WORD: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
 REQUEST_BYTES_MAX: Final = RECORD_BYTES_MAX + (1 << 20)
@@ -164,7 +164,7 @@ class _Encoding:
         """Return the RecordEncoder, which the stack closes; None if nothing is encoded."""
         if not self.schemas:
             return None
-        from ottla.cli.support.schema_records import RecordEncoder  # noqa: PLC0415
+        from ottla.cli.schemas.schema_records import RecordEncoder  # noqa: PLC0415
 
         return await stack.enter_async_context(RecordEncoder(self.url, self.schemas))
 
@@ -172,7 +172,7 @@ class _Encoding:
         """Return the exceptions of encoding."""
         if not self.schemas:
             return ()
-        from ottla.cli.support import schema_records, schema_registry  # noqa: PLC0415
+        from ottla.cli.schemas import schema_records, schema_registry  # noqa: PLC0415
 
         return (schema_records.UnfitRecordError, *schema_registry.REFUSALS)
 
@@ -180,7 +180,7 @@ class _Encoding:
 def _part_schemas(url: str, key: str | None, value: str | None) -> "list[PartSchema]":
     if not (key or value):
         return []
-    from ottla.cli.support.schema_records import part_schemas  # noqa: PLC0415
+    from ottla.cli.schemas.schema_records import part_schemas  # noqa: PLC0415
 
     return part_schemas(url, key, value, is_registering=True)
 

@@ -12,6 +12,37 @@ from urllib.parse import urlencode
 import typer
 
 from ottla.cli.commands.consume import Reading, read
+from ottla.cli.schemas.schema_against import check_all, included_folders, open_against
+from ottla.cli.schemas.schema_check import (
+    DEFAULT_LEVEL,
+    CheckedSchema,
+    parse_level,
+    with_readers,
+    write_annotations,
+    write_json,
+    write_text,
+)
+from ottla.cli.schemas.schema_evolution import findings_against, plan_evolution, show_plan
+from ottla.cli.schemas.schema_fields import changes
+from ottla.cli.schemas.schema_inference import JsonSample, infer, values_in
+from ottla.cli.schemas.schema_registry import (
+    confirmed,
+    find_registered,
+    is_local,
+    load_local,
+    load_named,
+    register_references,
+    shown_registry,
+    split_version,
+    subject_for,
+    with_registry,
+)
+from ottla.cli.schemas.schema_sources import (
+    LocalSchema,
+    LocalSchemas,
+    expanded,
+    load_class,
+)
 from ottla.cli.support.exit_codes import FAILURE, CommandError, WrongCallError, one_sentence, say
 from ottla.cli.support.file_trees import WorkingTree
 from ottla.cli.support.options import (
@@ -25,37 +56,6 @@ from ottla.cli.support.options import (
 )
 from ottla.cli.support.output import OutputFormat, Row, show, show_one
 from ottla.cli.support.positions import END, parse_position
-from ottla.cli.support.schema_against import check_all, included_folders, open_against
-from ottla.cli.support.schema_check import (
-    DEFAULT_LEVEL,
-    CheckedSchema,
-    parse_level,
-    with_readers,
-    write_annotations,
-    write_json,
-    write_text,
-)
-from ottla.cli.support.schema_evolution import findings_against, plan_evolution, show_plan
-from ottla.cli.support.schema_fields import changes
-from ottla.cli.support.schema_inference import JsonSample, infer, values_in
-from ottla.cli.support.schema_registry import (
-    confirmed,
-    find_registered,
-    is_local,
-    load_local,
-    load_named,
-    register_references,
-    shown_registry,
-    split_version,
-    subject_for,
-    with_registry,
-)
-from ottla.cli.support.schema_sources import (
-    LocalSchema,
-    LocalSchemas,
-    expanded,
-    load_class,
-)
 from ottla.cli.support.standard_input import Consent, DryRun, Yes, counted
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.records.serializers import complete

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.cli.support.exit_codes import say
-from ottla.cli.support.output import OutputFormat, show, show_one
-from ottla.cli.support.schema_check import (
+from ottla.cli.schemas.schema_check import (
     BACKWARD,
     DEFAULT_LEVEL,
     FORWARD,
@@ -16,8 +14,10 @@ from ottla.cli.support.schema_check import (
     compare,
     directions_of,
 )
-from ottla.cli.support.schema_registry import config_of, versions_of
-from ottla.cli.support.schema_sources import LocalSchema
+from ottla.cli.schemas.schema_registry import config_of, versions_of
+from ottla.cli.schemas.schema_sources import LocalSchema
+from ottla.cli.support.exit_codes import say
+from ottla.cli.support.output import OutputFormat, show, show_one
 from ottla.clients.schemas.registry_calls import RegisteredSchema
 from ottla.clients.schemas.registry_client import RegistryClient
 

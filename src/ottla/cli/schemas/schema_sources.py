@@ -40,7 +40,7 @@ _PRIMITIVES: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 )
 _CLASS_IN_OTHER_FILES: Final = (
-    "from ottla.cli.support.schema_sources import write_class; write_class()"
+    "from ottla.cli.schemas.schema_sources import write_class; write_class()"
 )
 
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ottla.cli.support.exit_codes import WrongCallError, one_sentence, say
-from ottla.cli.support.file_trees import FolderTree, GitTree, WorkingTree, open_git_tree
-from ottla.cli.support.schema_check import (
+from ottla.cli.schemas.schema_check import (
     DEFAULT_LEVEL,
     VALID,
     CheckedSchema,
@@ -16,14 +14,14 @@ from ottla.cli.support.schema_check import (
     check,
     invalid,
 )
-from ottla.cli.support.schema_registry import (
+from ottla.cli.schemas.schema_registry import (
     REFUSALS,
     config_of,
     registry_settings,
     subject_for,
     versions_of,
 )
-from ottla.cli.support.schema_sources import (
+from ottla.cli.schemas.schema_sources import (
     InvalidFileError,
     LocalSchema,
     LocalSchemas,
@@ -32,6 +30,8 @@ from ottla.cli.support.schema_sources import (
     load_class_at,
     shown_path,
 )
+from ottla.cli.support.exit_codes import WrongCallError, one_sentence, say
+from ottla.cli.support.file_trees import FolderTree, GitTree, WorkingTree, open_git_tree
 from ottla.clients.schemas.registry_client import RegistryClient
 from ottla.schemas.parsed_schema import CompatibilityPolicy, InvalidSchemaError
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.cli.schemas.schema_fields import field_at, line_of
+from ottla.cli.schemas.schema_sources import LocalSchema, shown_path
 from ottla.cli.support.exit_codes import WrongCallError
-from ottla.cli.support.schema_fields import field_at, line_of
-from ottla.cli.support.schema_sources import LocalSchema, shown_path
 from ottla.clients.admin.async_admin import AsyncAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.schemas.parsed_schema import CompatibilityPolicy, Incompatibility, ParsedSchema

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ottla.cli.support.exit_codes import WrongCallError, one_sentence
-from ottla.cli.support.file_trees import SUFFIXES, WorkingTree, open_git_tree
-from ottla.cli.support.schema_sources import (
+from ottla.cli.schemas.schema_sources import (
     CLASS_NAME,
     LocalSchema,
     LocalSchemas,
     load_class,
 )
+from ottla.cli.support.exit_codes import WrongCallError, one_sentence
+from ottla.cli.support.file_trees import SUFFIXES, WorkingTree, open_git_tree
 from ottla.cli.support.standard_input import Consent, confirm_at
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.schemas.registry_calls import (

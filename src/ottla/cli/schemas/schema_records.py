@@ -14,9 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.cli.support.exit_codes import WrongCallError
-from ottla.cli.support.record_format import JsonBytes
-from ottla.cli.support.schema_registry import (
+from ottla.cli.schemas.schema_registry import (
     find_registered,
     is_local,
     load_local,
@@ -24,6 +22,8 @@ from ottla.cli.support.schema_registry import (
     registry_settings,
     with_registry,
 )
+from ottla.cli.support.exit_codes import WrongCallError
+from ottla.cli.support.record_format import JsonBytes
 from ottla.clients.records.serializers import MissingSchemaError
 from ottla.clients.schemas.registry_client import AsyncRegistryClient, RegistryClient
 from ottla.clients.schemas.schema_settings import SchemaSettings

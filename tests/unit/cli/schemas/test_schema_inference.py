@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.cli.schemas.schema_inference import MEMBERS_MAX, infer, values_in
+from ottla.cli.schemas.schema_records import from_json
 from ottla.cli.support.exit_codes import CommandError
-from ottla.cli.support.schema_inference import MEMBERS_MAX, infer, values_in
-from ottla.cli.support.schema_records import from_json
 from ottla.schemas.avro.avro_schema import parse_avro
 from ottla.schemas.avro.avro_values import AvroWriter
 from ottla.schemas.json_schema.json_schema import parse_json_schema

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.cli.schemas.schema_records import from_json, json_text, parse_parts
 from ottla.cli.support.exit_codes import WrongCallError
-from ottla.cli.support.schema_records import from_json, json_text, parse_parts
 from ottla.schemas.avro.avro_schema import parse_avro
 from ottla.schemas.avro.avro_values import AvroReader, AvroWriter
 from tests.avro_strategies import schemas, values

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ottla.cli.support.schema_fields import FieldChange, changes, field_at, fields_of, line_of
+from ottla.cli.schemas.schema_fields import FieldChange, changes, field_at, fields_of, line_of
 from ottla.schemas.parsing import parse_schema
 from ottla.schemas.schema import SchemaType
 

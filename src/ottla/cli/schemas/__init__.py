@@ -1,0 +1,1 @@
+"""Schemas in files and in the registry: sources, checks, evolution, inference, records."""
