@@ -34,6 +34,8 @@ from ottla.testing.zookeeper_server import why_not
 
 TITLE = "Three brokers, three replicas, beside Apache Kafka"
 ROUNDS: Final = 5
+LOAD_ROUNDS: Final = 15
+"""Rounds of a load differ by a factor of three: five of them give medians that contradict."""
 WARM_UP_ROUNDS: Final = 5
 LOAD_BYTES: Final = 150_000_000
 RECORD_BYTES: Final = 1000
@@ -92,7 +94,7 @@ def _carry(load: Load, cluster: MeasuredCluster) -> tuple[float, float]:
 
 
 def _load_cases(clusters: list[MeasuredCluster], load: Load) -> Iterator[Case]:
-    wall, cpu = in_turns(clusters, ROUNDS, partial(_carry, load))
+    wall, cpu = in_turns(clusters, LOAD_ROUNDS, partial(_carry, load))
     plural = "s"[: load.partitions - 1]
     work = f"produce {load.record_bytes} B, acks=all, {load.partitions} partition{plural}"
     speeds = [tuple(load.size_bytes / MEGABYTES.factor / each for each in row) for row in wall]
