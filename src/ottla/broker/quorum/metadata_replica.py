@@ -12,7 +12,7 @@ from ottla.wire.schema import Message
 
 
 class Fetched(NamedTuple):
-    """What the leader knows of another replica from its last Fetch."""
+    """The state of another replica as its last Fetch tells it."""
 
     offset: Offset
     """The replica has every record before it."""
