@@ -64,7 +64,11 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendResponse:
-    """Send the response to the request with this token."""
+    """Send the response to the request with this token.
+
+    It has the fields of the newest version; `fit_response` resets the fields that the request's
+    version does not have. The same holds for `SendRecords` and `SendSnapshot`.
+    """
 
     token: object
     response: Message

@@ -6,7 +6,7 @@ once it is greater than the offset at which the epoch began: records of earlier 
 committed only together with one of this epoch. It never falls, even if voters change.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 REPLICAS_MAX: Final = 10_000
 """Replicas with remembered fetches; the oldest fetch is forgotten first."""
+UNTOLD_OFFSET: Final = 2**63 - 1
+"""The high watermark of a Fetch before version 18, which has none."""
 ANNOUNCE_MS: Final = 200
 """The pause after a BeginQuorumEpoch that did not arrive."""
 
@@ -227,7 +229,7 @@ class Leading:
         wait_ms = min(max(request.max_wait_ms, 0), core.settings.fetch_wait_ms)
         parked = ParkedFetch(token, request, key, core.now_ms + wait_ms)
         if core.outline.compare(*numbers) == Position():
-            self._count(state, key, partition.fetch_offset)
+            self._count(state, key, partition)
         if (earlier := state.parked.pop(key, None)) is not None:
             self._refuse_fetch(earlier.token, ErrorCode.NONE)
         self._answer(state, parked)
@@ -245,15 +247,19 @@ class Leading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE if epoch == core.epoch else ErrorCode.FENCED_LEADER_EPOCH
 
-    def _count(self, state: Leader, key: ReplicaKey, offset: int) -> None:
+    def _count(self, state: Leader, key: ReplicaKey, asked: Any) -> None:
         """Take a fetch as the acknowledgement of everything before its offset."""
-        core = self._core
+        core, offset = self._core, asked.fetch_offset
+        if key.id < 0:
+            return  # A client that reads the log is no replica.
         progress = state.replicas.setdefault(key, Progress())
         if offset >= core.outline.end_offset:
             progress.caught_up_at_ms = core.now_ms
         elif progress.fetched_at_ms is not None and offset >= progress.leader_end_offset:
             progress.caught_up_at_ms = progress.fetched_at_ms
         progress.end_offset = offset
+        is_told = asked.high_watermark != UNTOLD_OFFSET
+        progress.high_watermark = asked.high_watermark if is_told else NO_OFFSET
         progress.leader_end_offset = core.outline.end_offset
         progress.fetched_at_ms = core.now_ms
         self.hear(state, key)

@@ -271,6 +271,19 @@ def fetch_snapshot_response(
     )
 
 
+def fit_response(response: Struct, version: int) -> None:
+    """Reset the fields that a version does not have, so that the response can be written in it."""
+    for field in type(response).fields:
+        value = getattr(response, field.name)
+        if not field.is_present(version):
+            default = field.default
+            setattr(response, field.name, [] if isinstance(default, list) else default)
+            continue
+        for struct in value if isinstance(value, list) else [value]:
+            if isinstance(struct, Struct):
+                fit_response(struct, version)
+
+
 def leader_of(message: Message, partition: Any) -> tuple[int, int | None, Node | None]:
     """Return the epoch, the leader and its address that a response names; epoch -1 if none."""
     if hasattr(partition, "current_leader"):

@@ -10,6 +10,7 @@ The parts:
     elections      votes, PreVotes, BeginQuorumEpoch, EndQuorumEpoch
     leading        appends, answers to Fetch and FetchSnapshot, the high watermark, check-quorum
     following      Fetch and FetchSnapshot of a follower, cuts of its log
+    describing     DescribeQuorum
     voter_changes  AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, and joining by itself
     core           the facts and the moves that the parts share
 
@@ -21,11 +22,13 @@ The driver must keep these rules:
 - At the start it syncs the log, and reads the control records up to its end.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.environment.randomness import Randomness
 from ottla.raft.actions import Action, DeleteBefore, LeaderChanged, Node
 from ottla.raft.core import QuorumCore, Sent
+from ottla.raft.describing import Describing
 from ottla.raft.election_state import ElectionState
 from ottla.raft.elections import Elections
 from ottla.raft.following import Following
@@ -39,17 +42,20 @@ from ottla.raft.states import (
     Follower,
     Leader,
     Nominee,
+    Progress,
     Resigned,
     State,
     Unattached,
 )
 from ottla.raft.voter_changes import VoterChanges
+from ottla.raft.voters import ReplicaKey
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
 )
+from ottla.wire.messages.describe_quorum import DescribeQuorumRequest
 from ottla.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -79,6 +85,7 @@ class QuorumMachine:
         self.elections = Elections(self.core)
         self.leading = Leading(self.core)
         self.following = Following(self.core)
+        self.describing = Describing(self.core)
         self.voter_changes = VoterChanges(self.core, self.leading)
 
     # -- questions ------------------------------------------------------------------------------
@@ -102,6 +109,12 @@ class QuorumMachine:
     def high_watermark(self) -> int:
         """The offset up to which this replica knows the log as committed."""
         return self.core.high_watermark
+
+    @property
+    def progress(self) -> Mapping[ReplicaKey, Progress]:
+        """The last fetches of the other replicas from this leader; empty if it does not lead."""
+        state = self.core.state
+        return state.replicas if isinstance(state, Leader) else {}
 
     @property
     def wake_ms(self) -> int | None:
@@ -171,6 +184,8 @@ class QuorumMachine:
                 self.leading.on_fetch(token, request)
             case FetchSnapshotRequest():
                 self.leading.on_fetch_snapshot(token, request)
+            case DescribeQuorumRequest():
+                self.describing.on_describe(token, request)
             case _:
                 self._change_voters(token, request)
         return self._poll()

@@ -135,6 +135,8 @@ class Progress:
     """The fetches of one replica from this leader."""
 
     end_offset: int = -1
+    high_watermark: int = -1
+    """The replica's own high watermark; -1 if its version of Fetch does not tell."""
     fetched_at_ms: int | None = None
     caught_up_at_ms: int | None = None
     leader_end_offset: int = -1
