@@ -6,7 +6,7 @@ Settings that protect something are refused instead.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Self
@@ -23,6 +23,7 @@ from ottla.model.settings.listeners import (
     SecurityProtocol,
     advertised_listeners,
 )
+from ottla.model.settings.node_settings import DEFAULT_PROTOCOLS, ProcessRole
 from ottla.model.settings.settings import (
     InvalidSettingsError,
     Setting,
@@ -70,12 +71,42 @@ class BrokerConfig(BrokerSettings):
     """The settings as they were written; all others have their defaults."""
 
     @property
+    def is_in_quorum(self) -> bool:
+        """Whether this node belongs to a cluster with a quorum of controllers."""
+        return bool(self.process_roles)
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether this node serves clients; a node without roles does."""
+        return not self.process_roles or ProcessRole.BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node is a controller of a quorum."""
+        return ProcessRole.CONTROLLER in self.process_roles
+
+    @property
+    def metadata_folder(self) -> str:
+        """The log directory with the metadata log."""
+        return self.metadata_log_dir or self.log_dirs[0]
+
+    @property
     def broker_listeners(self) -> tuple[Listener, ...]:
-        """The listeners that are opened: all but those for controllers."""
+        """The listeners for clients and brokers: all but those for controllers."""
         return tuple(
             listener
             for listener in self.listeners
             if listener.name not in self.controller_listener_names
+        )
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """The listeners for controllers, in the order of controller.listener.names."""
+        listener_by_name = {listener.name: listener for listener in self.listeners}
+        return tuple(
+            listener_by_name[name]
+            for name in self.controller_listener_names
+            if name in listener_by_name
         )
 
     @property
@@ -86,13 +117,31 @@ class BrokerConfig(BrokerSettings):
         return self.inter_broker_listener_name or default
 
     def security_protocol(self, listener_name: str) -> SecurityProtocol | None:
-        """Return the protocol of a listener, if the protocol map has one."""
-        return dict(self.listener_security_protocol_map).get(listener_name)
+        """Return the protocol of a listener, if the protocol map has one.
+
+        As in Kafka, the listeners of controllers are plain text if the map is not set.
+        """
+        protocol = dict(self.listener_security_protocol_map).get(listener_name)
+        if (
+            protocol is None
+            and listener_name in self.controller_listener_names
+            and self.listener_security_protocol_map == DEFAULT_PROTOCOLS
+        ):
+            return SecurityProtocol.PLAINTEXT
+        return protocol
 
     def to_advertise(self, port_by_name: Mapping[str, int], host_name: str) -> tuple[Listener, ...]:
-        """Return the advertised address of each listener, once ports are bound."""
+        """Return the advertised address of each listener for clients, once ports are bound."""
         return advertised_listeners(
             self.broker_listeners, self.advertised_listeners, port_by_name, host_name
+        )
+
+    def controllers_to_advertise(
+        self, port_by_name: Mapping[str, int], host_name: str
+    ) -> tuple[Listener, ...]:
+        """Return the advertised address of each listener for controllers, once ports are bound."""
+        return advertised_listeners(
+            self.controller_listeners, self.advertised_listeners, port_by_name, host_name
         )
 
     def topic_defaults(self) -> TopicConfig:
@@ -122,6 +171,7 @@ class BrokerConfig(BrokerSettings):
             *_problems_with_names(settings),
             *problem_by_name.values(),
             *_problems_with_ids(config, settings, problem_by_name),
+            *_problem_without_id(config),
             *_contradictions(config, problem_by_name),
         ]
         if problems:
@@ -192,17 +242,24 @@ def _problems_with_ids(
     return [f"broker.id cannot be {shown(old)}: it must be node.id, {config.node_id}, or left out"]
 
 
+def _problem_without_id(config: BrokerConfig) -> list[str]:
+    """Refuse a node of a quorum with the default id: two of them would be taken for one."""
+    if not config.process_roles or not config.given.keys().isdisjoint(("node.id", "broker.id")):
+        return []
+    return ["node.id must be set, as process.roles is: each node of a cluster has its own id"]
+
+
 def _contradictions(config: BrokerConfig, problem_by_name: Mapping[str, str]) -> list[str]:
     """Return the contradictions among the settings that could be read."""
     return [
         problem
-        for names, check in _CHECKS.items()
+        for check, names in _CHECKS
         if problem_by_name.keys().isdisjoint(names) and (problem := check(config))
     ]
 
 
 def _check_some_are_open(config: BrokerConfig) -> str | None:
-    if config.broker_listeners:
+    if config.broker_listeners or not config.is_broker:
         return None
     return (
         f"listeners cannot be {shown(text_of(config.listeners))}: it must have one for clients,"
@@ -232,18 +289,36 @@ def _check_advertised_hosts(config: BrokerConfig) -> str | None:
 
 
 def _check_protocols(config: BrokerConfig) -> str | None:
-    for listener in config.broker_listeners:
-        protocol = config.security_protocol(listener.name)
-        if protocol is None:
-            return (
-                f"listeners cannot have {shown(str(listener))} without a protocol for"
-                f" {listener.name} in listener.security.protocol.map"
-            )
-        if protocol not in SERVED_PROTOCOLS:
-            return (
-                f"listeners cannot have {shown(str(listener))}: its protocol is {protocol}, and"
-                f" must be one of the supported protocols: {', '.join(sorted(SERVED_PROTOCOLS))}"
-            )
+    opened = config.listeners if config.is_in_quorum else config.broker_listeners
+    problems = (
+        _problem_with_protocol(
+            config, f"listeners cannot have {shown(str(listener))}", listener.name
+        )
+        for listener in opened
+    )
+    return next(filter(None, problems), None)
+
+
+def _check_controller_protocols(config: BrokerConfig) -> str | None:
+    """Refuse a protocol by which this node could not connect to controllers."""
+    opened = {listener.name for listener in config.listeners}
+    problems = (
+        _problem_with_protocol(config, f"controller.listener.names cannot have {shown(name)}", name)
+        for name in config.controller_listener_names
+        if config.is_in_quorum and name not in opened
+    )
+    return next(filter(None, problems), None)
+
+
+def _problem_with_protocol(config: BrokerConfig, refusal: str, listener_name: str) -> str | None:
+    protocol = config.security_protocol(listener_name)
+    if protocol is None:
+        return f"{refusal} without a protocol for {listener_name} in listener.security.protocol.map"
+    if protocol not in SERVED_PROTOCOLS:
+        return (
+            f"{refusal}: its protocol is {protocol}, and"
+            f" must be one of the supported protocols: {', '.join(sorted(SERVED_PROTOCOLS))}"
+        )
     return None
 
 
@@ -258,6 +333,84 @@ def _check_inter_broker_listener(config: BrokerConfig) -> str | None:
     )
 
 
+def _check_one_mode(config: BrokerConfig) -> str | None:
+    if config.process_roles and config.zookeeper_connect is not None:
+        return (
+            "zookeeper.connect cannot be set together with process.roles: a cluster keeps its"
+            " metadata in ZooKeeper or in a quorum of controllers"
+        )
+    if config.process_roles or config.zookeeper_connect is not None:
+        return None
+    for name in ("controller.quorum.bootstrap.servers", "controller.quorum.voters"):
+        if getattr(config, field_name(name)):
+            return (
+                f"{name} cannot be set without process.roles,"
+                f" which must be broker, controller or both"
+            )
+    return None
+
+
+def _check_controllers_are_known(config: BrokerConfig) -> str | None:
+    if (
+        not config.process_roles
+        or config.controller_quorum_bootstrap_servers
+        or config.controller_quorum_voters
+    ):
+        return None
+    return (
+        "controller.quorum.bootstrap.servers must be set, as process.roles is:"
+        " a node finds the leader of the quorum there"
+    )
+
+
+def _check_voters(config: BrokerConfig) -> str | None:
+    voters = config.controller_quorum_voters
+    is_voter = config.node_id in {voter.id for voter in voters}
+    if not voters or not config.process_roles or is_voter == config.is_controller:
+        return None
+    return (
+        f"controller.quorum.voters cannot be {shown(text_of(voters))}: it must"
+        f" {'have' if config.is_controller else 'not have'} node {config.node_id}, as its"
+        f" process.roles is {text_of(config.process_roles)}"
+    )
+
+
+def _check_auto_join(config: BrokerConfig) -> str | None:
+    if not config.controller_quorum_auto_join_enable or config.is_controller:
+        return None
+    return (
+        "controller.quorum.auto.join.enable cannot be true: it must be false in a node without the"
+        " role controller"
+    )
+
+
+def _check_controller_listeners(config: BrokerConfig) -> str | None:
+    names = config.controller_listener_names
+    if not config.process_roles:
+        return None
+    if not names:
+        return "controller.listener.names must be set, as process.roles is"
+    opened = [listener.name for listener in config.listeners]
+    if not config.is_controller:
+        wrong = [name for name in names if name in opened]
+        reason = "must not be one of listeners, as this node is no controller"
+    else:
+        wrong = [name for name in names if name not in opened]
+        reason = f"must be one of {', '.join(opened)}, as in listeners"
+    return (
+        f"controller.listener.names cannot have {shown(wrong[0])}: it {reason}" if wrong else None
+    )
+
+
+def _check_controller_is_no_broker(config: BrokerConfig) -> str | None:
+    if config.is_broker or not config.controller_listener_names or not config.broker_listeners:
+        return None
+    return (
+        f"listeners cannot have {shown(str(config.broker_listeners[0]))}: with the role controller"
+        f" alone, each must be one of controller.listener.names"
+    )
+
+
 def _check_order(least_name: str, most_name: str, config: BrokerConfig) -> str | None:
     """Refuse a minimum that is above its maximum."""
     least, most = getattr(config, field_name(least_name)), getattr(config, field_name(most_name))
@@ -267,25 +420,33 @@ def _check_order(least_name: str, most_name: str, config: BrokerConfig) -> str |
 
 
 _IN_ORDER: Final = (
+    ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
 )
 """Minimums and their maximums."""
 
-_CHECKS: Final[Mapping[tuple[str, ...], Callable[[BrokerConfig], str | None]]] = {
-    ("listeners", "controller.listener.names"): _check_some_are_open,
-    ("listeners", "advertised.listeners"): _check_advertised_names,
-    ("advertised.listeners",): _check_advertised_hosts,
-    (
-        "listeners",
-        "listener.security.protocol.map",
-        "controller.listener.names",
-    ): _check_protocols,
-    (
-        "listeners",
-        "inter.broker.listener.name",
-        "controller.listener.names",
-    ): _check_inter_broker_listener,
-    **{names: partial(_check_order, *names) for names in _IN_ORDER},
-}
+_LISTENERS: Final = ("listeners", "controller.listener.names", "process.roles")
+_QUORUM: Final = (
+    "process.roles",
+    "controller.quorum.bootstrap.servers",
+    "controller.quorum.voters",
+)
+_PROTOCOLS: Final = (*_LISTENERS, "listener.security.protocol.map")
+
+_CHECKS: Final[Sequence[tuple[Callable[[BrokerConfig], str | None], tuple[str, ...]]]] = (
+    (_check_one_mode, (*_QUORUM, "zookeeper.connect")),
+    (_check_controllers_are_known, _QUORUM),
+    (_check_voters, (*_QUORUM, "node.id")),
+    (_check_auto_join, ("process.roles", "controller.quorum.auto.join.enable")),
+    (_check_controller_listeners, _LISTENERS),
+    (_check_controller_is_no_broker, _LISTENERS),
+    (_check_some_are_open, _LISTENERS),
+    (_check_advertised_names, ("listeners", "advertised.listeners")),
+    (_check_advertised_hosts, ("advertised.listeners",)),
+    (_check_protocols, _PROTOCOLS),
+    (_check_controller_protocols, _PROTOCOLS),
+    (_check_inter_broker_listener, (*_LISTENERS, "inter.broker.listener.name")),
+    *((partial(_check_order, *names), names) for names in _IN_ORDER),
+)
 """Checks across settings; a check is skipped if one of its settings could not be read."""

@@ -7,23 +7,15 @@ cannot work, the limit here is narrower.
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from ottla.model.identifiers import BrokerId
 from ottla.model.settings.listeners import (
-    ADVERTISED_LISTENERS,
     DEFAULT_ADMIN_LISTENER,
     DEFAULT_REGISTRY_LISTENER,
     HTTP_LISTENER,
-    LISTENER_NAME,
-    LISTENER_NAMES,
-    LISTENER_PROTOCOLS,
-    LISTENERS,
     HttpListener,
-    Listener,
-    ListenerProtocol,
-    SecurityProtocol,
 )
+from ottla.model.settings.node_settings import NodeSettings
 from ottla.model.settings.settings import (
     FLAG,
     HOUR_MS,
@@ -34,7 +26,6 @@ from ottla.model.settings.settings import (
     Kind,
     Setting,
     SettingType,
-    UpdateMode,
     at_start,
     double,
     integer,
@@ -51,12 +42,6 @@ from ottla.model.settings.topic_config import (
     CleanupPolicy,
     TimestampType,
 )
-
-_T = TypeVar("_T")
-
-
-def _per_broker(default: _T, kind: Kind, documentation: str, section: str = "") -> _T:
-    return setting(default, kind, documentation, UpdateMode.PER_BROKER, section)
 
 
 def _default_of_topics(topic_setting: str, section: str = "") -> Any:
@@ -84,64 +69,8 @@ _FOLDERS = Kind(SettingType.LIST, "a list of different folders", _folders)
 
 # Only BrokerConfig is instantiated: it generates the methods for all fields.
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class BrokerSettings:
+class BrokerSettings(NodeSettings):
     """The fields of BrokerConfig. None means that the setting follows another setting."""
-
-    node_id: BrokerId = at_start(
-        BrokerId(1),
-        integer(0),
-        "The id of this broker, unique in its cluster.",
-        section="Identity",
-        alias=Alias("broker.id", "The old name of node.id."),
-    )
-    broker_rack: str | None = at_start(
-        None,
-        optional(TEXT),
-        "The rack of this broker; the replicas of a partition are spread over racks.",
-    )
-
-    zookeeper_connect: str | None = at_start(
-        None,
-        optional(TEXT),
-        "The ZooKeeper with the cluster's metadata, as HOST:PORT,HOST:PORT/PATH; if empty, this"
-        " broker is the whole cluster and keeps the metadata itself.",
-        section="ZooKeeper",
-    )
-    zookeeper_session_timeout_ms: int = at_start(
-        18_000,
-        integer(1),
-        "How long a broker may be silent before ZooKeeper ends its session, and the cluster"
-        " fences it.",
-    )
-
-    listeners: tuple[Listener, ...] = _per_broker(
-        (Listener("PLAINTEXT", "127.0.0.1", 9092),),
-        LISTENERS,
-        "Where the broker listens; no host is every address.",
-        section="Listeners",
-    )
-    advertised_listeners: tuple[Listener, ...] = at_start(
-        (),
-        ADVERTISED_LISTENERS,
-        "The addresses that clients connect to; a listener without an address is advertised as in"
-        " listeners, with the machine's name in place of every address.",
-    )
-    listener_security_protocol_map: tuple[ListenerProtocol, ...] = _per_broker(
-        tuple(ListenerProtocol(protocol, protocol) for protocol in SecurityProtocol),
-        LISTENER_PROTOCOLS,
-        "Which protocol the listeners of a name speak.",
-    )
-    inter_broker_listener_name: str | None = at_start(
-        None,
-        optional(LISTENER_NAME),
-        "The listener for connections between brokers; if empty, the listener PLAINTEXT, or"
-        " else the first.",
-    )
-    controller_listener_names: tuple[str, ...] = at_start(
-        (),
-        LISTENER_NAMES,
-        "Which listeners are for controllers only, and are not opened for clients.",
-    )
 
     socket_request_max_bytes: int = at_start(
         100 << 20,
@@ -371,8 +300,8 @@ class BrokerSettings:
     replica_fetch_backoff_ms: int = at_start(
         1_000,
         integer(0),
-        "How long a follower leaves a partition alone at most whose leader has refused it; it"
-        " begins with 20 ms and doubles.",
+        "The maximum pause of a follower after its leader has refused a partition; the first pause"
+        " is 20 ms, and each next one twice as long.",
     )
     replica_socket_timeout_ms: int = at_start(
         30_000,

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from ottla.model.settings.settings import Kind, SettingType, split_list
+from ottla.model.address import Address
+from ottla.model.identifiers import BrokerId
+from ottla.model.settings.settings import INT32_MAX, Kind, SettingType, split_list
 
 PORT_MAX: Final = 2**16 - 1
 
@@ -44,6 +46,16 @@ class Listener(NamedTuple):
     def is_on_every_address(self) -> bool:
         """Whether the host stands for every address, so that clients cannot connect to it."""
         return self.host in _EVERY_ADDRESS
+
+
+class QuorumVoter(NamedTuple):
+    """A voter of a quorum with a fixed set of voters (kraft.version 0)."""
+
+    id: BrokerId
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.id}@{self.address}"
 
 
 class ListenerProtocol(NamedTuple):
@@ -126,6 +138,33 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(map(_name, split_list(text)))
 
 
+def _address(text: str) -> Address:
+    """Read the address of a controller; other machines must be able to connect to it."""
+    match = _PLACE.fullmatch(text)
+    host = "" if match is None else match[1] or match[2] or ""
+    if match is None or host in _EVERY_ADDRESS or not 0 < int(match[3]) <= PORT_MAX:
+        raise ValueError(text)
+    return Address(host, int(match[3]))
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    return tuple(map(_address, split_list(text)))
+
+
+def _voter(text: str) -> QuorumVoter:
+    voter_id, _, address = text.partition("@")
+    if not re.fullmatch("[0-9]{1,10}", voter_id) or int(voter_id) > INT32_MAX:
+        raise ValueError(text)
+    return QuorumVoter(BrokerId(int(voter_id)), _address(address))
+
+
+def _voters(text: str) -> tuple[QuorumVoter, ...]:
+    voters = tuple(map(_voter, split_list(text)))
+    if len({voter.id for voter in voters}) != len(voters):
+        raise ValueError(text)
+    return voters
+
+
 LISTENERS: Final = Kind(
     SettingType.LIST,
     "a list of listeners with different names, each as NAME://HOST:PORT",
@@ -139,6 +178,12 @@ LISTENER_PROTOCOLS: Final = Kind(
 )
 LISTENER_NAME: Final = Kind(SettingType.STRING, "the name of a listener", _name)
 LISTENER_NAMES: Final = Kind(SettingType.LIST, "a list of names of listeners", _names)
+QUORUM_SERVERS: Final = Kind(
+    SettingType.LIST, "a list of addresses to connect to, each as HOST:PORT, or empty", _addresses
+)
+QUORUM_VOTERS: Final = Kind(
+    SettingType.LIST, "a list of different voters, each as ID@HOST:PORT, or empty", _voters
+)
 
 
 @dataclass(frozen=True, slots=True)

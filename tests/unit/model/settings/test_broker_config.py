@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ottla.model.address import Address
 from ottla.model.error_code import ErrorCode
 from ottla.model.settings.broker_config import BrokerConfig, notes_on
 from ottla.model.settings.broker_settings import BROKER_SETTINGS
@@ -107,7 +108,7 @@ def test_a_file_of_kafka_works_as_it_is() -> None:
 def test_settings_of_kafka_without_effect_are_noted() -> None:
     notes = notes_on(read_properties(SERVER_PROPERTIES))
     assert "num.io.threads is known to Kafka, not used by Ottla yet" in notes
-    assert len(notes) == 7
+    assert len(notes) == 5
     assert (
         len(notes_on({"listener.name.east.ssl.keystore.type": "PEM", "num.partitions": "1"})) == 1
     )
@@ -312,6 +313,162 @@ def test_having_no_listener_for_clients_is_one_problem_and_not_two() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(settings: dict[str, str], problem: str) -> None:
+    assert problem_of(settings) == problem
+
+
+# -- nodes of a quorum ----------------------------------------------------------------------------
+
+LISTENERS = "PLAINTEXT://:9092,CONTROLLER://:9093"
+BOTH = {
+    "process.roles": "broker,controller",
+    "node.id": "3",
+    "controller.quorum.bootstrap.servers": "a:9093,[::1]:9093",
+    "listeners": LISTENERS,
+    "controller.listener.names": "CONTROLLER",
+}
+BROKER = {**BOTH, "process.roles": "broker", "listeners": "PLAINTEXT://:9092"}
+CONTROLLER = {**BOTH, "process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+
+
+def test_a_node_is_a_broker_or_a_controller_or_both() -> None:
+    both, broker, controller, alone = map(BrokerConfig.parse, (BOTH, BROKER, CONTROLLER, {}))
+    assert [(node.is_broker, node.is_controller) for node in (both, broker, controller, alone)] == [
+        (True, True),
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+    assert [node.is_in_quorum for node in (both, broker, controller, alone)] == [True] * 3 + [False]
+
+
+def test_listeners_are_for_clients_or_for_controllers() -> None:
+    both, broker, controller = map(BrokerConfig.parse, (BOTH, BROKER, CONTROLLER))
+    assert [node.broker_listeners for node in (both, broker)] == [
+        (Listener("PLAINTEXT", "", 9092),)
+    ] * 2
+    assert [node.controller_listeners for node in (both, controller)] == [
+        (Listener("CONTROLLER", "", 9093),)
+    ] * 2
+    assert controller.broker_listeners == broker.controller_listeners == ()
+
+
+def test_controllers_advertise_their_listener() -> None:
+    config = BrokerConfig.parse({**BOTH, "listeners": "PLAINTEXT://:9092,CONTROLLER://:0"})
+    assert config.controllers_to_advertise({"CONTROLLER": 40123}, "my-host") == (
+        Listener("CONTROLLER", "my-host", 40123),
+    )
+    named = BrokerConfig.parse({**BOTH, "advertised.listeners": "CONTROLLER://a:1"})
+    assert named.controllers_to_advertise({"CONTROLLER": 9093}, "my-host") == (
+        Listener("CONTROLLER", "a", 1),
+    )
+
+
+def test_controllers_are_plain_text_unless_the_map_of_protocols_is_set() -> None:
+    assert BrokerConfig.parse(BOTH).security_protocol("CONTROLLER") is SecurityProtocol.PLAINTEXT
+    problem = problem_of({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
+    assert problem == (
+        "controller.listener.names cannot have 'CONTROLLER' without a protocol for CONTROLLER in"
+        " listener.security.protocol.map"
+    )
+
+
+def test_the_metadata_log_is_in_the_first_folder_or_in_its_own() -> None:
+    assert BrokerConfig.parse({"log.dirs": "/a,/b"}).metadata_folder == "/a"
+    assert BrokerConfig.parse({"log.dirs": "/a", "metadata.log.dir": "/m"}).metadata_folder == "/m"
+
+
+def test_controllers_have_addresses_that_others_can_connect_to() -> None:
+    config = BrokerConfig.parse({**BOTH, "controller.quorum.voters": "3@a:1,4@[::1]:2"})
+    assert config.as_strings()["controller.quorum.voters"] == "3@a:1,4@[::1]:2"
+    assert config.controller_quorum_bootstrap_servers == (Address("a", 9093), Address("::1", 9093))
+    for text in ("a", "a:0", ":9093", "0.0.0.0:9093", "a:9093,"):
+        problem = problem_of({**BOTH, "controller.quorum.bootstrap.servers": text})
+        assert problem.endswith("a list of addresses to connect to, each as HOST:PORT, or empty")
+    for text in ("a:1", "3@0.0.0.0:1", "3@a:1,3@b:2", "-1@a:1", "2147483648@a:1"):
+        problem = problem_of({**BOTH, "controller.quorum.voters": text})
+        assert problem.endswith("a list of different voters, each as ID@HOST:PORT, or empty")
+
+
+def without(settings: dict[str, str], *names: str) -> dict[str, str]:
+    return {name: text for name, text in settings.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            without(BOTH, "node.id"),
+            "node.id must be set, as process.roles is: each node of a cluster has its own id",
+        ),
+        (
+            without(BOTH, "process.roles"),
+            "controller.quorum.bootstrap.servers cannot be set without process.roles, which must"
+            " be broker, controller or both",
+        ),
+        (
+            without(BOTH, "controller.quorum.bootstrap.servers"),
+            "controller.quorum.bootstrap.servers must be set, as process.roles is: a node finds"
+            " the leader of the quorum there",
+        ),
+        (
+            {**BOTH, "zookeeper.connect": "z:2181"},
+            "zookeeper.connect cannot be set together with process.roles: a cluster keeps its"
+            " metadata in ZooKeeper or in a quorum of controllers",
+        ),
+        (
+            {**BOTH, "controller.quorum.voters": "4@a:1"},
+            "controller.quorum.voters cannot be '4@a:1': it must have node 3, as its process.roles"
+            " is broker,controller",
+        ),
+        (
+            {**BROKER, "controller.quorum.voters": "3@a:1"},
+            "controller.quorum.voters cannot be '3@a:1': it must not have node 3, as its"
+            " process.roles is broker",
+        ),
+        (
+            {**BROKER, "controller.quorum.auto.join.enable": "true"},
+            "controller.quorum.auto.join.enable cannot be true: it must be false in a node without"
+            " the role controller",
+        ),
+        (
+            without(BROKER, "controller.listener.names"),
+            "controller.listener.names must be set, as process.roles is",
+        ),
+        (
+            {**BROKER, "listeners": LISTENERS},
+            "controller.listener.names cannot have 'CONTROLLER': it must not be one of listeners,"
+            " as this node is no controller",
+        ),
+        (
+            {**BOTH, "controller.listener.names": "CONTROLLER,OTHER"},
+            "controller.listener.names cannot have 'OTHER': it must be one of PLAINTEXT,"
+            " CONTROLLER, as in listeners",
+        ),
+        (
+            {**CONTROLLER, "listeners": LISTENERS},
+            "listeners cannot have 'PLAINTEXT://:9092': with the role controller alone, each must"
+            " be one of controller.listener.names",
+        ),
+        (
+            {**BOTH, "listeners": "CONTROLLER://:9093"},
+            "listeners cannot be 'CONTROLLER://:9093': it must have one for clients, besides the"
+            " listeners in controller.listener.names",
+        ),
+        (
+            {**BOTH, "broker.heartbeat.interval.ms": "9001"},
+            "broker.heartbeat.interval.ms cannot be 9001: it must be at most"
+            " broker.session.timeout.ms, 9000",
+        ),
+        (
+            {**BOTH, "listeners": "PLAINTEXT://:9092,SSL://:1", "controller.listener.names": "SSL"},
+            "listeners cannot have 'SSL://:1': its protocol is SSL, and must be one of the"
+            " supported protocols: PLAINTEXT",
+        ),
+    ],
+)
+def test_a_node_that_could_not_work_in_a_quorum_is_refused(
+    settings: dict[str, str], problem: str
+) -> None:
     assert problem_of(settings) == problem
 
 
