@@ -32,6 +32,7 @@ def protoc(folder: Path, *paths: str) -> dict[str, Any]:
 def comparable(descriptor: Any, pool: DescriptorPool | None = None) -> Any:
     """Return a copy without its name and without the JSON names that follow from the names.
 
+    The entries of maps are behind the declared messages, where protoc has them between these.
     With a pool that has the extensions, custom options are equal however they were written.
     """
     copy = FileDescriptorProto()
@@ -41,6 +42,8 @@ def comparable(descriptor: Any, pool: DescriptorPool | None = None) -> Any:
     copy.ClearField("name")
     holders = [copy, *(message for _, message in messages_of(copy))]
     for holder in holders:
+        if holder is not copy:
+            holder.nested_type.sort(key=lambda inner: inner.options.map_entry)
         for field in [*getattr(holder, "field", ()), *holder.extension]:
             if field.json_name == json_name(field.name):
                 field.ClearField("json_name")

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.schema_registry.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.api import http_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from google.rpc.context import attribute_context_pb2
 from google.type import interval_pb2
@@ -30,6 +33,7 @@ import ottla
 from ottla import RegistryClient, SchemaDeserializer, SchemaSerializer
 from ottla.schemas.classes.declaration import schema_of_class
 from ottla.testing import Broker
+from tests.protobuf_judge import protoc
 
 NOW = datetime(2026, 5, 1, 12, 30, 1, 123456, tzinfo=UTC)
 ID_FORMS = {"prefix": prefix_schema_id_serializer, "header": header_schema_id_serializer}
@@ -156,6 +160,48 @@ def test_protobuf_messages_are_exchanged(
     payload, headers = their_bytes(ProtobufSerializer(kind, theirs, settings), message, topic)
     assert (payload, headers) == (made, said.headers), "the registry knows both as one schema"
     assert SchemaDeserializer(kind, ours).deserialize(topic, payload, headers) == message
+
+
+NESTED = """
+syntax = "proto3"; package nested; import "google/protobuf/timestamp.proto";
+message First { google.protobuf.Timestamp at = 1; }
+message A {
+  message B { string b = 1; map<string, C> early = 2; message D { string d = 1; } }
+  map<string, B> middle = 1;
+  message C { string c = 1; }
+  map<int32, string> late = 2;
+}
+message Last { string l = 1; }
+"""
+VALUES = {"A.B": {"b": "1"}, "A.B.D": {"d": "2"}, "A.C": {"c": "3"}, "Last": {"l": "4"}, "A": {}}
+
+
+def nested_classes(folder: Path) -> dict[str, Any]:
+    """Return the classes of NESTED with the descriptors that protoc gives them."""
+    (folder / "nested.proto").write_text(NESTED)
+    pool = DescriptorPool()
+    for descriptor in protoc(folder, "nested.proto").values():
+        pool.Add(descriptor)
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"nested.{name}")) for name in VALUES}
+
+
+@each_id_form
+def test_nested_messages_between_maps_are_found_by_their_indexes(
+    ours: RegistryClient, theirs: SchemaRegistryClient, id_form: str, tmp_path: Path
+) -> None:
+    topic = f"nested-{id_form}"
+    generic = SchemaDeserializer("schema", ours)
+    for name, kind in nested_classes(tmp_path).items():
+        message = kind(**VALUES[name])
+        settings = {"schema.id.serializer": ID_FORMS[id_form]}
+        payload, headers = their_bytes(ProtobufSerializer(kind, theirs, settings), message, topic)
+        write = SchemaSerializer(kind, ours, {"schema.id.serializer": id_form})
+        made, said = our_bytes(write, message, topic)
+        assert (made, said.headers) == (payload, headers)
+        found: Any = generic.deserialize(topic, payload, headers)
+        assert {part: value for part, value in found.items() if value} == VALUES[name]
+        assert ProtobufDeserializer(kind, schema_registry_client=theirs)(made, said) == message
+    assert ours.versions(f"{topic}-value") == [1]
 
 
 @ottla.schema(format="protobuf", namespace="shop")

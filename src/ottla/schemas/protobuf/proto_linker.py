@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 
 from ottla.schemas.protobuf.proto_names import declared_symbols, json_name, messages_of, resolve
 from ottla.schemas.protobuf.proto_options import set_standard_options
-from ottla.schemas.protobuf.proto_parser import FIELD_NUMBER_MAX
+from ottla.schemas.protobuf.proto_parser import FIELD_NUMBER_MAX, camel_case
 from ottla.schemas.protobuf.proto_reader import ProtoFile
 from ottla.schemas.protobuf.proto_tokens import fail, float_of, integer_of, shown
 
@@ -70,6 +70,10 @@ class Linker:
             linked.ClearField("syntax")
         self._register()
         prefix = linked.package
+        for message in linked.message_type:
+            if message.options.map_entry:
+                full_name = f"{prefix}.{message.name}" if prefix else message.name
+                self._fail(full_name, "a map's entry must be inside the message with the map")
         for full_name, message in list(messages_of(linked)):
             self._message(message, full_name)
         self._extensions(linked.extension, prefix)
@@ -105,8 +109,7 @@ class Linker:
         self._check_oneofs(message, scope)
         self._check_ranges(message, scope)
         self._check_json_names(message, scope)
-        if message.options.map_entry:
-            self._check_map_entry(message, scope)
+        self._check_map_entries(message, scope)
         self._extensions(message.extension, scope)
         self._enums(message.enum_type, scope)
         self._add_synthetic_oneofs(message)
@@ -198,6 +201,16 @@ class Linker:
                 reason = f"its JSON name {shown(name)} is already taken by {shown(names[name])}"
                 self._fail(f"{scope}.{field.name}", reason)
             names[name] = field.name
+
+    def _check_map_entries(self, message: Any, scope: str) -> None:
+        """Each entry is of one repeated field: the text of a descriptor has entries as messages."""
+        for inner in message.nested_type:
+            if inner.options.map_entry:
+                full_name = f"{scope}.{inner.name}"
+                fields = [one for one in message.field if one.type_name == f".{full_name}"]
+                if [_entry_name(field) for field in fields] != [inner.name]:
+                    self._fail(full_name, "a map's entry must be of one repeated field of its name")
+                self._check_map_entry(inner, full_name)
 
     def _check_map_entry(self, message: Any, scope: str) -> None:
         if [(field.name, field.number) for field in message.field] != [("key", 1), ("value", 2)]:
@@ -297,6 +310,12 @@ class Linker:
                 if found is None:
                     self._fail(f"{scope}.{method.name}", f"{shown(name)} is not a message")
                 setattr(method, attribute, f".{found}")
+
+
+def _entry_name(field: Any) -> str | None:
+    if field.label != Field.LABEL_REPEATED or field.HasField("oneof_index"):
+        return None
+    return f"{camel_case(field.name)}Entry"
 
 
 def _default_float(written: str, *, is_float: bool) -> str | None:

@@ -35,8 +35,12 @@ _LABELS: Final = {
 _EDITIONS: Final = {1000: "2023", 1001: "2024"}
 
 
-def source_of(linked: Any, pool: DescriptorPool) -> ProtoFile:
-    """Return a final descriptor as a file could write it: options as text, labels where needed."""
+def source_of(linked: Any, pool: DescriptorPool, *, has_map_fields: bool = True) -> ProtoFile:
+    """Return a final descriptor as a file could write it: options as text, labels where needed.
+
+    Without map fields, a map is a repeated field of a message with the option `map_entry`. Only
+    that form keeps the place of the entry, which message indexes count, among the other messages.
+    """
     source = FileDescriptorProto()
     source.CopyFrom(linked)
     source.ClearField("source_code_info")
@@ -46,7 +50,7 @@ def source_of(linked: Any, pool: DescriptorPool) -> ProtoFile:
             is_entry = getattr(holder.options, "map_entry", False)
             holder.options.Clear()
             holder.options.uninterpreted_option.extend(written)
-            if is_entry:
+            if is_entry and has_map_fields:
                 holder.options.map_entry = True
     is_proto2 = source.syntax in {"", "proto2"}
     for _, message in messages_of(source):
@@ -126,6 +130,22 @@ def _sort_enums(enums: Any) -> None:
         enum.value.sort(key=lambda value: (value.number, value.name))
         enum.reserved_range.sort(key=lambda span: int(span.start))
         enum.reserved_name.sort()
+
+
+def move_implied_messages_last(file: ProtoFile) -> None:
+    """Move the entries of map fields, and the messages of groups, behind the declared messages.
+
+    Text of a canonical form has all fields before the messages. With the places of protoc, an entry
+    or a group would therefore change the indexes of the messages that were declared before it. So
+    Confluent's registry counts the declared messages only.
+    """
+    source = file.descriptor
+    for scope, messages in (
+        (source, source.message_type),
+        *((message, message.nested_type) for _, message in messages_of(source)),
+    ):
+        hidden = _group_names(scope)
+        messages.sort(key=lambda one: one.options.map_entry or one.name in hidden)
 
 
 def print_file(file: ProtoFile, *, ignore_extensions: bool = False) -> str:

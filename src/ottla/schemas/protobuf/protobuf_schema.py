@@ -26,7 +26,12 @@ from ottla.schemas.protobuf.proto_options import (
     set_custom_options,
 )
 from ottla.schemas.protobuf.proto_parser import parse_file
-from ottla.schemas.protobuf.proto_printer import print_file, sort_for_normal_form, source_of
+from ottla.schemas.protobuf.proto_printer import (
+    move_implied_messages_last,
+    print_file,
+    sort_for_normal_form,
+    source_of,
+)
 from ottla.schemas.protobuf.proto_reader import NESTING_MAX, ProtoFile
 from ottla.schemas.protobuf.proto_tokens import fail, shown
 from ottla.schemas.protobuf.protobuf_compatibility import incompatibilities
@@ -122,7 +127,10 @@ class ProtobufSchema:
         return self._indexes_by_name[full_name]
 
     def message(self, indexes: tuple[int, ...]) -> str:
-        """Return the full name of a message; KeyError if the file has none at these indexes."""
+        """Return the full name of a message; KeyError if the file has none at these indexes.
+
+        The entry of a map is no message of its own: such indexes count otherwise than this text.
+        """
         return self._names_by_indexes[tuple(indexes)]
 
     @cached_property
@@ -138,6 +146,8 @@ class ProtobufSchema:
         found = {}
         while pending:
             indexes, name, message = pending.pop()
+            if message.options.map_entry:
+                continue
             found[indexes] = name
             pending += [
                 ((*indexes, index), f"{name}.{inner.name}", inner)
@@ -256,6 +266,7 @@ def _linked(file: ProtoFile, references: Mapping[str, ProtobufSchema]) -> Protob
         visible.update(schema.visible_symbols())
     if not file.descriptor.name:
         file.descriptor.name = _OWN_NAME
+    move_implied_messages_last(file)
     linker = Linker(file, visible)
     try:
         descriptor = linker.link()
@@ -397,7 +408,8 @@ def _of_descriptor(descriptor: Any, references: Mapping[str, ProtobufSchema]) ->
     _checked_pool(placeholder, schema)
     # Printed and parsed again: a descriptor obeys the same rules as text.
     try:
-        text = print_file(source_of(descriptor, schema.pool_with_options))
+        pool = schema.pool_with_options
+        text = print_file(source_of(descriptor, pool, has_map_fields=False))
     except (DecodeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InvalidSchemaError(f"the descriptor is not valid: {error}") from None
     file = parse_file(text)

@@ -2,6 +2,7 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pool, struct_pb2, timestamp_pb2
@@ -210,6 +211,86 @@ def test_message_indexes_lead_to_names_and_back() -> None:
         schema.message((2,))
     with pytest.raises(KeyError):
         schema.indexes("p.C")
+
+
+LAYOUTS = {
+    "messages first": "message B { int32 x = 1; } message C {} map<string, B> m = 1; int32 i = 2;",
+    "maps first": "map<string, B> m = 1; map<int32, C> n = 2; message B { int32 x = 1; }"
+    " message C {}",
+    "mixed": "message B { message D {} map<string, D> m = 1; message E { map<string, E> m = 1; } }"
+    " map<string, int32> m = 1; message C {} optional int32 n = 2; enum F { G = 0; }"
+    " oneof o { string s = 3; C c = 4; } message H { enum I { J = 0; } message K {} }",
+}
+each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def file_of(layout: str) -> str:
+    body = LAYOUTS[layout]
+    return f"syntax = 'proto3'; package p; message Z {{}} message A {{ {body} }} message Y {{}}"
+
+
+def indexes_in(descriptor: FileDescriptorProto) -> dict[str, tuple[int, ...]]:
+    """Return the places of the messages in a descriptor, as a generated class counts them."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def walk(prefix: str, messages: Any, outer: tuple[int, ...]) -> None:
+        for index, message in enumerate(messages):
+            if not message.options.map_entry:
+                found[prefix + message.name] = (*outer, index)
+                walk(f"{prefix}{message.name}.", message.nested_type, (*outer, index))
+
+    walk(f"{descriptor.package}.", descriptor.message_type, ())
+    return found
+
+
+@each_layout
+def test_text_and_its_canonical_forms_have_the_indexes_of_declared_messages(layout: str) -> None:
+    schema = parse_protobuf(file_of(layout))
+    names = indexes_in(schema.descriptor)
+    assert {name: schema.indexes(name) for name in names} == names
+    for text in (schema.canonical(), schema.normalized(), schema.formatted("serialized")):
+        again = parse_protobuf(text)
+        assert {name: again.indexes(name) for name in names} == names
+
+
+@each_layout
+def test_a_descriptor_keeps_its_indexes_in_its_canonical_form(layout: str, tmp_path: Path) -> None:
+    (tmp_path / "a.proto").write_text(file_of(layout))
+    judged = protoc(tmp_path, "a.proto")["a.proto"]
+    names = indexes_in(judged)
+    schema = parse_protobuf(base64.b64encode(judged.SerializeToString()).decode())
+    again = parse_protobuf(schema.canonical())
+    assert again.canonical() == schema.canonical()
+    for one in (schema, again, parse_protobuf(again.formatted("serialized"))):
+        assert {name: one.indexes(name) for name in names} == names
+    # The normalized text has maps, and no places of their entries.
+    text = parse_protobuf(file_of(layout))
+    assert again.normalized() == schema.normalized() == text.normalized()
+
+
+def test_the_entry_of_a_map_is_no_message() -> None:
+    schema = parse_protobuf(file_of("maps first"))
+    assert schema.message((1, 1)) == "p.A.C"
+    with pytest.raises(KeyError):
+        schema.message((1, 2))
+
+
+ENTRY = "message MEntry { option map_entry = true; string key = 1; int32 value = 2; }"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (f"{ENTRY} message A {{ repeated MEntry m = 1; }}", "must be inside the message"),
+        (f"message A {{ MEntry m = 1; {ENTRY} }}", "of one repeated field of its name"),
+        (f"message A {{ repeated MEntry n = 1; {ENTRY} }}", "of one repeated field of its name"),
+        (f"message A {{ oneof o {{ MEntry m = 1; }} {ENTRY} }}", "of one repeated field"),
+        (f"message A {{ {ENTRY} }}", "of one repeated field of its name"),
+    ],
+)
+def test_a_written_entry_must_be_of_its_map(text: str, error: str) -> None:
+    with pytest.raises(InvalidSchemaError, match=error):
+        parse_protobuf(f"syntax = 'proto3'; {text}")
 
 
 def test_two_versions_of_a_message_are_in_use_at_once() -> None:
