@@ -138,10 +138,19 @@ def version_answer(machine: RegistryMachine, version: Version, shape: Shape) -> 
 def registered_answer(
     machine: RegistryMachine, subject: str, registered: Registered, shape: Shape
 ) -> SchemaAnswer:
-    """Show the outcome of a registration: the id, and all that an old client does not expect."""
-    if not shape.with_unknown and not registered.is_completed:
+    """Show the outcome of a registration: the id, and the version for a client that expects it.
+
+    The text is left out unless the configuration has completed the schema, or the request names a
+    format: a client remembers the text of this response in place of a later answer, and the
+    Protobuf deserializer for Python can only read serialized descriptors.
+    """
+    if registered.is_completed or shape.text_format:
+        answer = _answer(machine, context_of(subject), registered.schema, registered.guid, shape)
+    elif shape.with_unknown:
+        kind = registered.schema.type.value
+        answer = SchemaAnswer(guid=guid_text(registered.guid), schema_type=kind)
+    else:
         return SchemaAnswer(id=registered.schema_id)
-    answer = _answer(machine, context_of(subject), registered.schema, registered.guid, shape)
     answer.id, answer.version = registered.schema_id, registered.version
     return answer
 

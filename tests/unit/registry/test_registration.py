@@ -39,6 +39,9 @@ async def test_a_client_that_ignores_unknown_members_sees_the_version(
     assert answer.content["id"] == answer.content["version"] == 1
     assert answer.content["schemaType"] == "AVRO"
     assert len(answer.content["guid"]) == 36
+    assert "schema" not in answer.content
+    answer = await client.post("/subjects/a/versions?format=resolved", body, **header)
+    assert answer.content["schema"] == INT
 
 
 @with_registry
