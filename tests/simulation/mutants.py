@@ -13,7 +13,7 @@ import pytest
 from ottla.broker.hosting.metadata_applier import ImageFollower
 from ottla.broker.metadata_store.zookeeper import controller_term
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
-from ottla.broker.startup.metadata_backend import LostTail
+from ottla.broker.startup.lost_tail import LostTail
 from ottla.environment.disk import Disk
 from ottla.machines.controller import in_sync
 from ottla.machines.controller.leadership import Leadership

@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.broker.startup.assembly import THREADS, Broker
 from ottla.broker.startup.broker_service import NoService
-from ottla.broker.startup.metadata_backend import Embedded
+from ottla.broker.startup.embedded_mode import Embedded
 from ottla.broker.startup.observability import Operations
 from ottla.concurrency.notifier import Notifier
 from ottla.model.address import Address

@@ -32,6 +32,7 @@ from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.requests.routes import Route
+from ottla.broker.startup.controller_routes import routes_for_brokers
 from ottla.broker.startup.route_table import controller_routes, replica_routes
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.server import Server
@@ -270,9 +271,10 @@ def _speaker(
         key: Route(module.VERSIONS, handler.handle, is_for_controller=True)  # type: ignore[attr-defined]
         for key, (module, handler) in handlers.items()
     }
-    here |= replica_routes(store, machine.clock) | {
+    here |= replica_routes(store) | {
         ApiKey.FETCH: Route(fetch.VERSIONS, fetching.handle),
         ApiKey.INIT_PRODUCER_ID: Route(init_producer_id.VERSIONS, init.handle),
     }
-    here |= controller_routes(store, cluster, LISTENER, lambda: here)
+    here |= controller_routes(store)
+    here |= routes_for_brokers(store, cluster, LISTENER, lambda: here)
     return Speaker(store, source, cluster, creation, producer_ids, here)

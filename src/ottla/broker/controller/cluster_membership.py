@@ -116,8 +116,6 @@ class Cluster:
     metadata_fetch: MetadataFetch
     controlled_shutdown: ControlledShutdown
     spread: Spread
-    has_valid_lease: Callable[[], bool]
-    """Whether this broker certainly still leads its partitions."""
 
     @classmethod
     def of(
@@ -158,5 +156,4 @@ class Cluster:
             metadata_fetch=fetch,
             controlled_shutdown=ControlledShutdown(broker_id, store, lambda: fetch.fetched),
             spread=PropagationBarrier(broker_id, feed, fetch, clock, notifier).spread,
-            has_valid_lease=lambda: store.is_session_confirmed,
         )

@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from threading import Lock
 from typing import Final, NamedTuple, Self
 
-from ottla.broker.controller.metadata_propagation import nobody
 from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
@@ -39,7 +37,8 @@ from ottla.broker.startup.broker_service import (
     no_service,
 )
 from ottla.broker.startup.environment import Environment
-from ottla.broker.startup.metadata_backend import MetadataMode, open_metadata
+from ottla.broker.startup.metadata_backend import open_metadata
+from ottla.broker.startup.metadata_mode import MetadataMode
 from ottla.broker.startup.observability import Operations
 from ottla.broker.startup.route_table import (
     cluster_routes,
@@ -252,7 +251,7 @@ class Broker:
         follower = await self._open_partitions()
         self._are_logs_open = True
         await self._register(await self._bind())
-        clock, has_valid_lease = self._environment.clock, self._may_promise()
+        clock, has_valid_lease = self._environment.clock, self.metadata.has_valid_lease
         world = CoordinatorWorld(
             self.partitions,
             self._make_creation(),
@@ -288,7 +287,7 @@ class Broker:
             self._make_creation(),
             self._peers_world(),
             self._store.subscribe,
-            self._may_promise(),
+            self.metadata.has_valid_lease,
         )
 
     def _tell_that_it_is_ready(
@@ -307,12 +306,11 @@ class Broker:
 
     def _view(self) -> ClusterView:
         return ClusterView(
-            self.config.node_id, lambda: self._store.image, self.partitions, self._may_promise()
+            self.config.node_id,
+            lambda: self._store.image,
+            self.partitions,
+            self.metadata.has_valid_lease,
         )
-
-    def _may_promise(self) -> Callable[[], bool]:
-        cluster = self.metadata.cluster
-        return (lambda: True) if cluster is None else cluster.has_valid_lease
 
     def _start_background(self, follower: ImageFollower) -> Background:
         background = Background(
@@ -337,7 +335,7 @@ class Broker:
             self._environment.randomness,
             self.config.auto_create_topics_enable,
             self.metadata.controller,
-            nobody if self.metadata.cluster is None else self.metadata.cluster.spread,
+            self.metadata.spread,
         )
 
     def _open_groups(self, world: CoordinatorWorld) -> GroupCoordinator:
@@ -406,7 +404,7 @@ class Broker:
         moves: ReplicaMoves,
     ) -> dict[int, Route]:
         """Return the whole table, which ApiVersions advertises."""
-        store, slices, cluster = self._store, self._slices, self.metadata.cluster
+        store, slices = self._store, self._slices
         clock, randomness = self._environment.clock, self._environment.randomness
         view = self._view()
         verification = self._verification(transactions)
@@ -421,13 +419,13 @@ class Broker:
                 slices,
                 is_deletion_enabled=self.config.delete_topic_enable,
             ),
-            **replica_routes(store, clock),
+            **replica_routes(store),
             **log_dir_routes(self._folders, moves, self._environment.disk, self._threads, slices),
             **cluster_routes(view, self.metadata.controller, store),
             **config_routes(store, self._live_config, clock, randomness, slices),
             **group_routes(world, view, groups, transactions, verification, slices),
             **transaction_routes(groups, transactions, store),
-            **controller_routes(store, cluster, self.config.inter_broker_listener, lambda: here),
+            **controller_routes(store),
             **security_routes(),
             **unsupported_routes(),
         }
@@ -440,7 +438,7 @@ class Broker:
         transactions: Transactions,
         verification: TransactionVerification,
     ) -> dict[int, Route]:
-        cluster, meters, slices = self.metadata.cluster, self.operations.meters, self._slices
+        meters, slices = self.operations.meters, self._slices
         leaders = CurrentLeaders(lambda: view.image)
         old_formats = OldFormats(self._threads)
         return {
@@ -462,7 +460,7 @@ class Broker:
                 meters,
                 self._throttles.leader,
                 slices,
-                None if cluster is None else cluster.metadata_fetch,
+                self.metadata.metadata_fetch,
             ),
             **offset_routes(world, leaders, slices),
         }

@@ -3,12 +3,10 @@
 Each function creates the handlers of some APIs from the parts of the broker that they need.
 """
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from ottla.broker.controller.cluster_membership import Cluster
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.metadata_log_server import MetadataFetch
 from ottla.broker.controller.topic_creation import TopicCreation
@@ -25,15 +23,11 @@ from ottla.broker.describing.metadata_view import ClusterView, CurrentLeaders
 from ottla.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
-    allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
-    alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_user_scram_credentials,
-    assign_replicas_to_dirs,
-    broker_heartbeat,
     create_acls,
     create_delegation_token,
     create_partitions,
@@ -50,16 +44,13 @@ from ottla.broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
-    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
     end_txn,
-    envelope,
     expire_delegation_token,
     fetch,
-    fetch_snapshot,
     find_coordinator,
     get_telemetry_subscriptions,
     heartbeat,
@@ -90,12 +81,11 @@ from ottla.broker.handlers.metadata import DescribedTopics
 from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, UnsupportedHandler
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
-from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.log_dir_moves import ReplicaMoves
 from ottla.broker.replication.replication_quotas import LeaderThrottle
-from ottla.broker.requests.routes import Route, Routes
+from ottla.broker.requests.routes import Route
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.disk import Disk
@@ -224,12 +214,12 @@ def topic_routes(
     }
 
 
-def replica_routes(store: MetadataStore, clock: Clock) -> dict[int, Route]:
-    """Create the handlers of elections and moves, and of the quorum where there is one."""
+def replica_routes(store: MetadataStore) -> dict[int, Route]:
+    """Create the handlers of elections and moves."""
     elect = elect_leaders.ElectLeadersHandler(store)
     alter = alter_partition_reassignments.AlterPartitionReassignmentsHandler(store)
     listing = list_partition_reassignments.ListPartitionReassignmentsHandler(lambda: store.image)
-    routes: dict[int, Route] = {
+    return {
         ApiKey.ELECT_LEADERS: Route(elect_leaders.VERSIONS, elect.handle, is_for_controller=True),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route(
             alter_partition_reassignments.VERSIONS, alter.handle, is_for_controller=True
@@ -238,10 +228,6 @@ def replica_routes(store: MetadataStore, clock: Clock) -> dict[int, Route]:
             list_partition_reassignments.VERSIONS, listing.handle, is_for_controller=True
         ),
     }
-    if isinstance(store, EmbeddedMetadataStore):  # in ZooKeeper the metadata has no quorum of ours
-        quorum = describe_quorum.DescribeQuorumHandler(store, clock)
-        routes[ApiKey.DESCRIBE_QUORUM] = Route(describe_quorum.VERSIONS, quorum.handle)
-    return routes
 
 
 def log_dir_routes(
@@ -309,53 +295,14 @@ def config_routes(
     }
 
 
-def controller_routes(
-    store: MetadataStore,
-    cluster: Cluster | None,
-    inter_broker_listener: str,
-    here: Callable[[], Routes],
-) -> dict[int, Route]:
-    """Create the handlers of requests for the controller, from other brokers.
-
-    `here` is the table for requests inside envelopes. A broker without a cluster accepts none.
-    """
+def controller_routes(store: MetadataStore) -> dict[int, Route]:
+    """Create the handlers of requests about brokers that only the controller can answer."""
     gone = unregister_broker.UnregisterBrokerHandler(store)
-    routes: dict[int, Route] = {
+    return {
         ApiKey.UNREGISTER_BROKER: Route(
             unregister_broker.VERSIONS, gone.handle, is_for_controller=True
         )
     }
-    if cluster is None:
-        return routes
-    return {**routes, **_routes_for_brokers(store, cluster, inter_broker_listener, here)}
-
-
-def _routes_for_brokers(
-    store: MetadataStore, cluster: Cluster, inter_broker_listener: str, here: Callable[[], Routes]
-) -> dict[int, Route]:
-    isr = alter_partition.AlterPartitionHandler(store)
-    producer_ids = allocate_producer_ids.AllocateProducerIdsHandler(store)
-    heartbeat = broker_heartbeat.BrokerHeartbeatHandler(store, cluster.controlled_shutdown)
-    lost = assign_replicas_to_dirs.AssignReplicasToDirsHandler(store)
-    snapshot = fetch_snapshot.FetchSnapshotHandler(cluster.feed, cluster.snapshots)
-    wrapped = envelope.EnvelopeHandler(here, cluster.controller.is_here, inter_broker_listener)
-    return {
-        ApiKey.ALTER_PARTITION: Route(alter_partition.VERSIONS, isr.handle, _never),
-        ApiKey.ALLOCATE_PRODUCER_IDS: Route(
-            allocate_producer_ids.VERSIONS, producer_ids.handle, _never
-        ),
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS: Route(
-            assign_replicas_to_dirs.VERSIONS, lost.handle, _never
-        ),
-        ApiKey.BROKER_HEARTBEAT: Route(broker_heartbeat.VERSIONS, heartbeat.handle, _never),
-        ApiKey.FETCH_SNAPSHOT: Route(fetch_snapshot.VERSIONS, snapshot.handle, _never),
-        ApiKey.ENVELOPE: Route(envelope.VERSIONS, wrapped.handle, _never),
-    }
-
-
-def _never() -> bool:
-    """Not advertised to clients."""
-    return False
 
 
 # -- groups and transactions ----------------------------------------------------------------------

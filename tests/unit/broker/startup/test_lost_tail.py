@@ -4,7 +4,7 @@ import posixpath
 
 import pytest
 
-from ottla.broker.startup.metadata_backend import BOOT_ID_FILE, LostTail
+from ottla.broker.startup.lost_tail import BOOT_ID_FILE, LostTail
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.randomness import dice
 from ottla.storage.files.checkpoints import (
