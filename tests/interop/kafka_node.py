@@ -1,4 +1,4 @@
-"""An Apache Kafka broker of one node on loopback, which tests start, stop and kill.
+"""Apache Kafka on loopback, which tests start, stop and kill.
 
 Its jars are not in the repository: `make interop` fetches them by name, into an ignored directory.
 """
@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
@@ -73,18 +73,22 @@ def java_command(
     *arguments: str,
     options: tuple[str, ...] = (),
     jvm: tuple[str, ...] = SMALL_JVM,
+    classes: Path | None = None,
 ) -> list[str]:
-    """Return the command that runs a Kafka class."""
+    """Return the command that runs a Kafka class; `classes` is a directory with more classes."""
     java = shutil.which("java")
     assert java is not None, "there is no Java here"
     assert JARS.is_dir(), f"Kafka's jars are not in {JARS}: `make interop` puts them there"
-    return [java, *jvm, *options, "-cp", f"{JARS}/*", main_class, *arguments]
+    path = f"{JARS}/*" if classes is None else f"{JARS}/*:{classes}"
+    return [java, *jvm, *options, "-cp", path, main_class, *arguments]
 
 
-def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_tool(
+    main_class: str, *arguments: str, classes: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end."""
     return subprocess.run(
-        java_command(main_class, *arguments),
+        java_command(main_class, *arguments, classes=classes),
         check=False,
         capture_output=True,
         text=True,
@@ -92,90 +96,85 @@ def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[st
     )
 
 
-class KafkaNode:
-    """A combined broker and controller, with its log dirs below a directory."""
+class KafkaServer:
+    """A Kafka process with its files below a directory: a broker, a controller, or both."""
 
     def __init__(
         self,
         directory: Path,
+        properties: str,
         jvm: tuple[str, ...] = SMALL_JVM,
-        settings: Mapping[str, str] = NO_SETTINGS,
         *,
-        without: str = "",
-        disabled: tuple[str, ...] = (),
+        classes: Path | None = None,
     ) -> None:
+        """`classes` is a directory with plug-ins."""
         self.directory = directory
-        self.logs = directory / "logs"
+        self.properties = directory / "server.properties"
         self._jvm = jvm
+        self._classes = classes
         self._process: subprocess.Popen[bytes] | None = None
         self._output = directory / "output.txt"
-        self._properties = directory / "server.properties"
         self._logging = directory / "log4j2.properties"
-        self.port, controller_port = _free_ports()
         directory.mkdir(parents=True, exist_ok=True)
-        text = _PROPERTIES.format(
-            directory=directory, port=self.port, controller_port=controller_port
-        )
-        lines = text.splitlines(keepends=True)
-        text = "".join(line for line in lines if line.partition("=")[0] != without)
-        text += "".join(f"{name}={value}\n" for name, value in settings.items())
-        self._properties.write_text(text)
+        self.properties.write_text(properties)
         self._logging.write_text(_LOGGING)
-        self._format(disabled)
-
-    @property
-    def bootstrap_server(self) -> str:
-        """Where clients find it."""
-        return f"127.0.0.1:{self.port}"
 
     @property
     def output(self) -> str:
         """The output since the last start."""
         return self._output.read_text()
 
-    def _format(self, disabled: tuple[str, ...]) -> None:
-        done = run_tool(
-            "kafka.tools.StorageTool",
-            *("format", "-t", CLUSTER_ID, "-c", str(self._properties), "--standalone"),
-            *(word for name in disabled for word in ("--feature", f"{name}=0")),
-        )
+    def format(self, *words: str) -> None:
+        """Format its directories with `kafka-storage`."""
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(self.properties), *words)
+        done = run_tool("kafka.tools.StorageTool", *arguments, classes=self._classes)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def launch(self) -> int:
         """Start the process, without waiting until it is ready, and return its id."""
         assert self._process is None, "it runs already"
         options = (f"-Dlog4j2.configurationFile={self._logging}",)
-        properties = str(self._properties)
-        command = java_command("kafka.Kafka", properties, options=options, jvm=self._jvm)
+        command = java_command(
+            "kafka.Kafka",
+            str(self.properties),
+            options=options,
+            jvm=self._jvm,
+            classes=self._classes,
+        )
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
         return self._process.pid
 
-    def start(self) -> Self:
-        """Start the process and wait until it responds."""
-        self.launch()
-        assert self._process is not None
-        self._await_answer(self._process)
-        return self
-
-    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
+    def await_listener(self, port: int) -> None:
+        """Wait until the process listens on a port."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
-            assert process.poll() is None, self.output
+            self.check_runs()
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    break
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
             time.sleep(0.2)
-        client = AdminClient({"bootstrap.servers": self.bootstrap_server, "log_level": 0})
+        raise AssertionError(f"nothing on port {port} in {START_SECONDS_MAX} s: {self.output}")
+
+    def await_broker(self, port: int) -> None:
+        """Wait until the broker on a port answers with metadata."""
+        self.await_listener(port)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
         while time.monotonic() < deadline:
             try:
                 if client.list_topics(timeout=5).brokers:
                     return
             except KafkaException:
-                assert process.poll() is None, self.output
+                self.check_runs()
         raise AssertionError(f"no answer in {START_SECONDS_MAX} s: {self.output}")
+
+    def check_runs(self) -> None:
+        """Fail with the output if the process has ended."""
+        assert self._process is not None, "it does not run"
+        assert self._process.poll() is None, self.output
 
     def stop(self) -> None:
         """Shut it down cleanly, with every log closed."""
@@ -196,6 +195,43 @@ class KafkaNode:
             process.wait()
 
 
+class KafkaNode(KafkaServer):
+    """A combined broker and controller, with its log dirs below a directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        jvm: tuple[str, ...] = SMALL_JVM,
+        settings: Mapping[str, str] = NO_SETTINGS,
+        *,
+        without: str = "",
+        disabled: tuple[str, ...] = (),
+        classes: Path | None = None,
+    ) -> None:
+        self.logs = directory / "logs"
+        self.port, controller_port = free_ports(2)
+        text = _PROPERTIES.format(
+            directory=directory, port=self.port, controller_port=controller_port
+        )
+        lines = text.splitlines(keepends=True)
+        text = "".join(line for line in lines if line.partition("=")[0] != without)
+        text += "".join(f"{name}={value}\n" for name, value in settings.items())
+        super().__init__(directory, text, jvm, classes=classes)
+        features = (word for name in disabled for word in ("--feature", f"{name}=0"))
+        self.format("--standalone", *features)
+
+    @property
+    def bootstrap_server(self) -> str:
+        """Where clients find it."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        """Start the process and wait until it responds."""
+        self.launch()
+        self.await_broker(self.port)
+        return self
+
+
 @contextmanager
 def kafka_node(
     directory: Path,
@@ -204,20 +240,24 @@ def kafka_node(
     *,
     without: str = "",
     disabled: tuple[str, ...] = (),
+    classes: Path | None = None,
 ) -> Iterator[KafkaNode]:
     """Yield a formatted node that is not started yet; kill it at the end if it still runs.
 
-    `without` names a default setting to leave out; `disabled` names features to set to level 0.
+    `without` names a default setting to leave out; `disabled` names features to set to level 0;
+    `classes` is a directory with plug-ins.
     """
-    node = KafkaNode(directory, jvm, settings, without=without, disabled=disabled)
+    node = KafkaNode(directory, jvm, settings, without=without, disabled=disabled, classes=classes)
     try:
         yield node
     finally:
         node.kill()
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        for probe in (first, second):
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
             probe.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+        return [probe.getsockname()[1] for probe in probes]

@@ -42,6 +42,10 @@ MODULE_BY_COMMAND: Final = {
         "Start a local cluster; describe brokers and their disks.",
     ),
     "mirror": ("ottla.cli.commands.mirror", "Copy topics and group offsets to another cluster."),
+    "migrate": (
+        "ottla.cli.migration.command",
+        "Check a Kafka cluster before Ottla's brokers replace its brokers.",
+    ),
     "connect": (
         "ottla.cli.commands.connect",
         "Run connectors that a file declares, or check them.",

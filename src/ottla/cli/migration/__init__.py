@@ -1,0 +1,1 @@
+"""Checks of a Kafka cluster before Ottla's brokers replace its brokers."""
