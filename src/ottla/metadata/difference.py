@@ -1,19 +1,25 @@
 """The records that lead from one image to another; from an empty image, they are a snapshot.
 
 A follower of the metadata that receives a whole snapshot learns in this way which changes it
-missed.
+missed. The order is the order of Kafka's snapshots: metadata.version, which says how to read on, is
+first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from ottla.metadata.image import (
     BrokerImage,
     ClusterImage,
     ConfigResource,
+    ControllerImage,
+    Endpoint,
     PartitionImage,
     ResourceType,
     TopicImage,
 )
+from ottla.metadata.kept_records import removal_of
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE
 from ottla.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -23,22 +29,51 @@ from ottla.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from ottla.metadata.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
 from ottla.model.identifiers import BrokerId
+
+_BEFORE_PRODUCER_IDS: Final = (ClientQuotaRecord,)
+_AFTER_PRODUCER_IDS: Final = (
+    AccessControlEntryRecord,
+    UserScramCredentialRecord,
+    DelegationTokenRecord,
+)
 
 
 def records_between(before: ClusterImage, after: ClusterImage) -> list[MetadataRecord]:
-    """Return records that lead from one image to the other, but for its end offset."""
-    return [
-        *_features(before.level_by_feature, after.level_by_feature),
-        *_brokers(before.brokers, after.brokers),
-        *_topics(before, after),
-        *_configs(before, after),
-        *_producer_ids(before, after),
-    ]
+    """Return records that lead from one image to the other, but for its end offset.
+
+    A controller that is gone has no record: controllers are registered for good.
+    """
+    return list(_between(before, after))
+
+
+def image_records(image: ClusterImage) -> Iterator[MetadataRecord]:
+    """Yield the records of a snapshot of an image."""
+    return _between(ClusterImage(image.cluster_id), image)
+
+
+def _between(before: ClusterImage, after: ClusterImage) -> Iterator[MetadataRecord]:
+    yield from _features(before.level_by_feature, after.level_by_feature)
+    yield from _brokers(before.brokers, after.brokers)
+    for controller_id, controller in after.controllers.items():
+        if before.controllers.get(controller_id) != controller:
+            yield controller_record(controller)
+    yield from _topics(before, after)
+    yield from _configs(before, after)
+    yield from _kept(before, after, _BEFORE_PRODUCER_IDS)
+    yield from _producer_ids(before, after)
+    yield from _kept(before, after, _AFTER_PRODUCER_IDS)
 
 
 def topic_records(topic: TopicImage) -> list[MetadataRecord]:
@@ -74,33 +109,51 @@ def registration_record(broker: BrokerImage) -> RegisterBrokerRecord:
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.broker_epoch,
-        end_points=[
-            BrokerEndpoint(
-                name=one.name,
-                host=one.host,
-                port=one.port,
-                security_protocol=one.security_protocol,
-            )
-            for one in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
-            for name, (first, last) in broker.levels_by_feature.items()
-        ],
+        end_points=_endpoints(broker.endpoints),
+        features=_ranges(broker.levels_by_feature),
         rack=broker.rack,
         fenced=broker.is_fenced,
         in_controlled_shutdown=broker.is_shutting_down,
         log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=list(broker.cordoned_log_dirs) or None,
     )
+
+
+def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    """Return the record of a controller as it is."""
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.is_zk_migration_ready,
+        end_points=_endpoints(controller.endpoints),
+        features=_ranges(controller.levels_by_feature),
+    )
+
+
+def _endpoints(endpoints: Iterable[Endpoint]) -> list[BrokerEndpoint]:
+    return [
+        BrokerEndpoint(
+            name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol
+        )
+        for one in endpoints
+    ]
+
+
+def _ranges(levels_by_feature: Mapping[str, tuple[int, int]]) -> list[BrokerFeature]:
+    return [
+        BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
+        for name, (first, last) in levels_by_feature.items()
+    ]
 
 
 def _features(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[MetadataRecord]:
     for name in before:
         if name not in after:
             yield FeatureLevelRecord(name=name, feature_level=0)
-    for name, level in after.items():
-        if before.get(name) != level:
-            yield FeatureLevelRecord(name=name, feature_level=level)
+    # sorted is stable: only metadata.version changes its place
+    for name in sorted(after, key=lambda one: one != METADATA_VERSION_FEATURE):
+        if before.get(name) != after[name]:
+            yield FeatureLevelRecord(name=name, feature_level=after[name])
 
 
 def _brokers(
@@ -169,3 +222,15 @@ def _config(resource: ConfigResource, name: str, value: str | None) -> ConfigRec
 def _producer_ids(before: ClusterImage, after: ClusterImage) -> Iterator[MetadataRecord]:
     if before.next_producer_id != after.next_producer_id:
         yield ProducerIdsRecord(broker_id=BrokerId(-1), next_producer_id=after.next_producer_id)
+
+
+def _kept(
+    before: ClusterImage, after: ClusterImage, kinds: tuple[type[MetadataRecord], ...]
+) -> Iterator[MetadataRecord]:
+    for key, record in before.kept_records.items():
+        if isinstance(record, kinds) and key not in after.kept_records:
+            yield removal_of(record)
+    for kind in kinds:
+        for key, record in after.kept_records.items():
+            if isinstance(record, kind) and before.kept_records.get(key) != record:
+                yield record

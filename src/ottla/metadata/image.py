@@ -6,12 +6,13 @@ The mappings are plain dicts for speed; only `replay` makes them, and nothing ch
 afterwards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ottla.metadata.records import NO_LEADER
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE, NEWEST_METADATA_VERSION
+from ottla.metadata.records import NO_LEADER, MetadataRecord
 from ottla.model.identifiers import FIRST_OFFSET, BrokerId, LeaderEpoch, Offset, ProducerId
 
 
@@ -34,6 +35,10 @@ class ConfigResource(NamedTuple):
 _FIRST_EPOCH: Final = LeaderEpoch(0)
 _FIRST_PRODUCER_ID: Final = ProducerId(0)
 EVERY_BROKER = ConfigResource(ResourceType.BROKER, "")
+
+
+KeptKey = tuple[Hashable, ...]
+"""The kind of a kept record, and its key among the records of that kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class BrokerImage:
     log_dirs: tuple[bytes, ...] = ()
     levels_by_feature: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The first and the last level of each feature that it can do."""
+    cordoned_log_dirs: tuple[bytes, ...] = ()
+    """The folders that get no new replicas."""
 
     @property
     def is_active(self) -> bool:
@@ -101,6 +108,17 @@ class BrokerImage:
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return where it listens under the name of this listener."""
         return next((one for one in self.endpoints if one.name == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """One controller as it registered."""
+
+    controller_id: BrokerId
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    levels_by_feature: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    is_zk_migration_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +138,14 @@ class ClusterImage:
     brokers: Mapping[BrokerId, BrokerImage] = field(default_factory=dict)
     level_by_feature: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: ProducerId = _FIRST_PRODUCER_ID
+    controllers: Mapping[BrokerId, ControllerImage] = field(default_factory=dict)
+    kept_records: Mapping[KeptKey, MetadataRecord] = field(default_factory=dict)
+    """Quotas, ACLs, SCRAM credentials and delegation tokens: kept for snapshots, without use."""
+
+    @property
+    def metadata_version(self) -> int:
+        """The level that records are written at; the newest if none is finalized yet."""
+        return self.level_by_feature.get(METADATA_VERSION_FEATURE, NEWEST_METADATA_VERSION)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """Return the settings of a topic; none if it does not exist."""

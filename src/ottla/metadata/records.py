@@ -1,17 +1,21 @@
 """The facts that a controller writes, in the formats of Kafka's metadata log (KRaft).
 
-The value of a record in that log is a frame of three varints, and the message; there is no key:
-
-    frame version (1) | kind | version of the kind | message
+All record kinds of Kafka 4.3 in all their versions. `record_frames.py` reads and writes them,
+`metadata_version.py` says which version a cluster may write.
 """
 
 from typing import Final
 
-from ottla.model.error_code import ErrorCode
+from ottla.metadata.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from ottla.model.identifiers import BrokerId, LeaderEpoch, ProducerId
-from ottla.wire.primitives import read_uvarint, uvarint
-from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.reading import decode
 from ottla.wire.schema import (
     Message,
     Struct,
@@ -25,9 +29,7 @@ from ottla.wire.schema import (
     uint16,
     uuid,
 )
-from ottla.wire.writing import encode
 
-FRAME_VERSION: Final = 1
 NO_LEADER: Final = BrokerId(-1)
 LEADER_UNCHANGED: Final = BrokerId(-2)
 RECOVERY_STATE_UNCHANGED: Final = -1
@@ -43,7 +45,7 @@ DAMAGED_DIRECTORY: Final = bytes(15) + b"\x62"
 
 
 class BrokerEndpoint(Struct):
-    """Where a broker listens."""
+    """Where a broker, or a controller, listens."""
 
     name: str = string()
     host: str = string()
@@ -52,14 +54,14 @@ class BrokerEndpoint(Struct):
 
 
 class BrokerFeature(Struct):
-    """The levels of one feature that a broker can do."""
+    """The levels of one feature that a broker, or a controller, can do."""
 
     name: str = string()
     min_supported_version: int = int16()
     max_supported_version: int = int16()
 
 
-class RegisterBrokerRecord(Message, versions=(0, 3), flexible_since=0):
+class RegisterBrokerRecord(Message, versions=(0, 4), flexible_since=0):
     """A broker has come, or has come back."""
 
     broker_id: BrokerId = int32()
@@ -72,6 +74,10 @@ class RegisterBrokerRecord(Message, versions=(0, 3), flexible_since=0):
     fenced: bool = boolean(default=True)
     in_controlled_shutdown: bool = boolean(since=1)
     log_dirs: list[bytes] = array("uuid", since=3, tag=0)
+    cordoned_log_dirs: list[bytes] | None = array(
+        "uuid", default=None, since=4, nullable_since=4, tag=1
+    )
+    """The folders that get no new replicas (KIP-1066)."""
 
 
 class TopicRecord(Message, versions=(0, 0), flexible_since=0):
@@ -152,7 +158,7 @@ class UnregisterBrokerRecord(Message, versions=(0, 0), flexible_since=0):
     broker_epoch: int = int64()
 
 
-class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0):
+class BrokerRegistrationChangeRecord(Message, versions=(0, 3), flexible_since=0):
     """A change of the broker that is registered with this epoch."""
 
     broker_id: BrokerId = int32()
@@ -163,6 +169,34 @@ class BrokerRegistrationChangeRecord(Message, versions=(0, 2), flexible_since=0)
     """1 if it is about to stop, 0 if that stays."""
     log_dirs: list[bytes] = array("uuid", since=2, tag=2)
     """The folders that it still has; none if that stays."""
+    cordoned_log_dirs: list[bytes] | None = array(
+        "uuid", default=None, since=3, nullable_since=3, tag=3
+    )
+    """The folders that get no new replicas; None if that stays."""
+
+
+class FenceBrokerRecord(Message, versions=(0, 0), flexible_since=0):
+    """A broker is fenced. Only in logs of a metadata.version before 6."""
+
+    id: BrokerId = int32()
+    epoch: int = int64()
+
+
+class UnfenceBrokerRecord(Message, versions=(0, 0), flexible_since=0):
+    """A broker is unfenced. Only in logs of a metadata.version before 6."""
+
+    id: BrokerId = int32()
+    epoch: int = int64()
+
+
+class RegisterControllerRecord(Message, versions=(0, 0), flexible_since=0):
+    """A controller has started: its addresses and features (KIP-919)."""
+
+    controller_id: BrokerId = int32()
+    incarnation_id: bytes = uuid()
+    zk_migration_ready: bool = boolean()
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
+    features: list[BrokerFeature] = array(BrokerFeature)
 
 
 class ProducerIdsRecord(Message, versions=(0, 0), flexible_since=0):
@@ -171,6 +205,45 @@ class ProducerIdsRecord(Message, versions=(0, 0), flexible_since=0):
     broker_id: BrokerId = int32()
     broker_epoch: int = int64(default=-1)
     next_producer_id: ProducerId = int64()
+
+
+class ClearElrRecord(Message, versions=(0, 0), flexible_since=0):
+    """A topic, or every topic if the name is empty, has no eligible leader replicas any more."""
+
+    topic_name: str = string()
+
+
+class NoOpRecord(Message, versions=(0, 0), flexible_since=0):
+    """Nothing happened: the end offset moves, so that replicas see that they keep up (KIP-835)."""
+
+
+class ZkMigrationStateRecord(Message, versions=(0, 0), flexible_since=0):
+    """The state of a migration from ZooKeeper; in Kafka 4 only 0 (none) and 3 (over)."""
+
+    zk_migration_state: int = int8()
+
+
+class BeginTransactionRecord(Message, versions=(0, 0), flexible_since=0):
+    """The following records take effect together, or not at all (KIP-868)."""
+
+    name: str | None = string(default=None, nullable_since=0, tag=0)
+
+
+class EndTransactionRecord(Message, versions=(0, 0), flexible_since=0):
+    """The records since the begin of the metadata transaction take effect."""
+
+
+class AbortTransactionRecord(Message, versions=(0, 0), flexible_since=0):
+    """The records since the begin of the metadata transaction have no effect."""
+
+    reason: str | None = string(default=None, nullable_since=0, tag=0)
+
+
+class UnknownRecord(Message, versions=(0, 0)):
+    """Stands for a record of a kind that this release does not know; it is never written."""
+
+    kind: int = int32()
+    version: int = int32()
 
 
 MetadataRecord = (
@@ -184,6 +257,23 @@ MetadataRecord = (
     | ProducerIdsRecord
     | UnregisterBrokerRecord
     | BrokerRegistrationChangeRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | RegisterControllerRecord
+    | ClearElrRecord
+    | NoOpRecord
+    | ZkMigrationStateRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
+    | ClientQuotaRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | UnknownRecord
 )
 
 RECORD_BY_KIND: Final[dict[int, type[MetadataRecord]]] = {
@@ -193,45 +283,24 @@ RECORD_BY_KIND: Final[dict[int, type[MetadataRecord]]] = {
     3: PartitionRecord,
     4: ConfigRecord,
     5: PartitionChangeRecord,
+    7: FenceBrokerRecord,
+    8: UnfenceBrokerRecord,
     9: RemoveTopicRecord,
+    10: DelegationTokenRecord,
+    11: UserScramCredentialRecord,
     12: FeatureLevelRecord,
+    14: ClientQuotaRecord,
     15: ProducerIdsRecord,
     17: BrokerRegistrationChangeRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
+    20: NoOpRecord,
+    21: ZkMigrationStateRecord,
+    22: RemoveUserScramCredentialRecord,
+    23: BeginTransactionRecord,
+    24: EndTransactionRecord,
+    25: AbortTransactionRecord,
+    26: RemoveDelegationTokenRecord,
+    27: RegisterControllerRecord,
+    28: ClearElrRecord,
 }
-_PREFIX_BY_RECORD: Final = {
-    record: uvarint(FRAME_VERSION) + uvarint(kind) + uvarint(record.versions[1])
-    for kind, record in RECORD_BY_KIND.items()
-}
-
-
-def encode_record(record: MetadataRecord) -> bytes:
-    """Write a record in the newest version of its kind."""
-    cls = type(record)
-    return _PREFIX_BY_RECORD[cls] + encode(record, cls.versions[1])
-
-
-def decode_record(value: bytes | memoryview) -> MetadataRecord:
-    """Read a record in any version; ProtocolError INVALID_RECORD for other bytes."""
-    data = memoryview(value)
-    try:
-        frame_version, position = read_uvarint(data, 0)
-        kind, position = read_uvarint(data, position)
-        version, position = read_uvarint(data, position)
-    except (IndexError, ValueError):
-        raise _invalid(f"a metadata record of {len(data)} bytes has no whole frame") from None
-    if frame_version != FRAME_VERSION:
-        raise _invalid(f"frame version {frame_version}, known is {FRAME_VERSION}")
-    cls = RECORD_BY_KIND.get(kind)
-    if cls is None:
-        raise _invalid(f"a metadata record of unknown kind {kind}")
-    first, last = cls.versions
-    if not first <= version <= last:
-        raise _invalid(f"{cls.__name__} of version {version}, known are {first} to {last}")
-    try:
-        return decode(cls, version, data, position)
-    except ProtocolError as error:
-        raise _invalid(error.detail) from None
-
-
-def _invalid(detail: str) -> ProtocolError:
-    return ProtocolError(detail, ErrorCode.INVALID_RECORD)

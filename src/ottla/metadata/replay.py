@@ -5,7 +5,7 @@ gets partitions is put together once: a change of one topic among 10,000 costs t
 dicts, and reading a log of 10,000 topics from its start costs nothing but its records.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -13,27 +13,52 @@ from ottla.metadata.image import (
     BrokerImage,
     ClusterImage,
     ConfigResource,
+    ControllerImage,
     Endpoint,
+    KeptKey,
     PartitionImage,
     ResourceType,
     TopicImage,
 )
+from ottla.metadata.kept_records import key_of, removed_key_of
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE, NEWEST_METADATA_VERSION
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
     RECOVERY_STATE_UNCHANGED,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerEndpoint,
+    BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
+    FenceBrokerRecord,
     MetadataRecord,
+    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnknownRecord,
     UnregisterBrokerRecord,
+    ZkMigrationStateRecord,
 )
-from ottla.model.identifiers import Offset, uuid_to_text
+from ottla.metadata.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.model.identifiers import BrokerId, Offset, uuid_to_text
 from ottla.model.topic_names import folded
 
 K = TypeVar("K")
@@ -90,47 +115,49 @@ class _Delta:
         self._configs = _Changing(image.configs)
         self._brokers = _Changing(image.brokers)
         self._levels = _Changing(image.level_by_feature)
+        self._controllers = _Changing(image.controllers)
+        self._kept: _Changing[KeptKey, MetadataRecord] = _Changing(image.kept_records)
         self._partition_count = image.partition_count
         self._next_producer_id = image.next_producer_id
         # The topics and settings that change, copied on first write.
         self._partitions_by_topic: dict[bytes, list[PartitionImage]] = {}
         self._settings_by_resource: dict[ConfigResource, dict[str, str]] = {}
+        self._step_by_record = self._steps()
 
     def apply(self, record: MetadataRecord) -> None:
-        match record:
-            case PartitionRecord():
-                self._set_partition(record)
-            case TopicRecord():
-                self._add_topic(record)
-            case ConfigRecord():
-                self._set_config(record)
-            case PartitionChangeRecord():
-                self._change_partition(record)
-            case RemoveTopicRecord():
-                self._remove_topic(record)
-            case ProducerIdsRecord():
-                self._next_producer_id = record.next_producer_id
-            case FeatureLevelRecord():
-                self._set_level(record)
-            case _:
-                self._apply_to_broker(record)
+        self._step_by_record[type(record)](record)
 
-    def _apply_to_broker(
-        self,
-        record: RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord,
-    ) -> None:
-        if isinstance(record, RegisterBrokerRecord):
-            self._brokers.changed[record.broker_id] = _broker(record)
-            return
-        known = self._brokers.current.get(record.broker_id)
-        if known is None or known.broker_epoch != record.broker_epoch:
-            raise UnreplayableRecordError(
-                f"broker {record.broker_id} is not registered at epoch {record.broker_epoch}"
-            )
-        if isinstance(record, UnregisterBrokerRecord):
-            del self._brokers.changed[record.broker_id]
-        else:
-            self._brokers.changed[record.broker_id] = _changed_broker(known, record)
+    def _steps(self) -> dict[type, Callable[[Any], None]]:
+        """Return the method for each kind of record."""
+        return {
+            PartitionRecord: self._set_partition,
+            PartitionChangeRecord: self._change_partition,
+            TopicRecord: self._add_topic,
+            RemoveTopicRecord: self._remove_topic,
+            ClearElrRecord: self._clear_elr,
+            ConfigRecord: self._set_config,
+            FeatureLevelRecord: self._set_level,
+            ProducerIdsRecord: self._set_next_producer_id,
+            RegisterBrokerRecord: self._register_broker,
+            UnregisterBrokerRecord: self._unregister_broker,
+            BrokerRegistrationChangeRecord: self._change_broker,
+            FenceBrokerRecord: self._fence,
+            UnfenceBrokerRecord: self._unfence,
+            RegisterControllerRecord: self._register_controller,
+            NoOpRecord: self._ignore,
+            ZkMigrationStateRecord: self._ignore,
+            BeginTransactionRecord: self._refuse,
+            EndTransactionRecord: self._refuse,
+            AbortTransactionRecord: self._refuse,
+            ClientQuotaRecord: self._keep,
+            AccessControlEntryRecord: self._keep,
+            RemoveAccessControlEntryRecord: self._keep,
+            UserScramCredentialRecord: self._keep,
+            RemoveUserScramCredentialRecord: self._keep,
+            DelegationTokenRecord: self._keep,
+            RemoveDelegationTokenRecord: self._keep,
+            UnknownRecord: self._skip,
+        }
 
     def next_image(self, end_offset: Offset) -> ClusterImage:
         for topic_id, partitions in self._partitions_by_topic.items():
@@ -152,7 +179,41 @@ class _Delta:
             brokers=self._brokers.current,
             level_by_feature=self._levels.current,
             next_producer_id=self._next_producer_id,
+            controllers=self._controllers.current,
+            kept_records=self._kept.current,
         )
+
+    # -- brokers and controllers ----------------------------------------------------------------
+
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
+        self._brokers.changed[record.broker_id] = _broker(record)
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        self._registered(record.broker_id, record.broker_epoch)
+        del self._brokers.changed[record.broker_id]
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+        known = self._registered(record.broker_id, record.broker_epoch)
+        self._brokers.changed[record.broker_id] = _changed_broker(known, record)
+
+    def _fence(self, record: FenceBrokerRecord) -> None:
+        known = self._registered(record.id, record.epoch)
+        self._brokers.changed[record.id] = replace(known, is_fenced=True)
+
+    def _unfence(self, record: UnfenceBrokerRecord) -> None:
+        known = self._registered(record.id, record.epoch)
+        self._brokers.changed[record.id] = replace(known, is_fenced=False)
+
+    def _register_controller(self, record: RegisterControllerRecord) -> None:
+        self._controllers.changed[record.controller_id] = _controller(record)
+
+    def _registered(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
+        known = self._brokers.current.get(broker_id)
+        if known is None or known.broker_epoch != broker_epoch:
+            raise UnreplayableRecordError(
+                f"broker {broker_id} is not registered at epoch {broker_epoch}"
+            )
+        return known
 
     # -- topics ---------------------------------------------------------------------------------
 
@@ -207,6 +268,23 @@ class _Delta:
             raise _no_partition(topic, record.partition_id, len(partitions))
         partitions[record.partition_id] = merged(partitions[record.partition_id], record)
 
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        topics = [self._topics.current.get(record.topic_name)]
+        if not record.topic_name:
+            topics = list(self._topics.current.values())
+        for topic in topics:
+            if topic is None:
+                raise UnreplayableRecordError(f"there is no topic {record.topic_name}")
+            known = self._partitions_by_topic.get(topic.topic_id, topic.partitions)
+            for number, partition in enumerate(known):
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    self._partitions_of(topic)[number] = replace(
+                        partition,
+                        eligible_leader_replicas=(),
+                        last_known_elr=(),
+                        partition_epoch=partition.partition_epoch + 1,
+                    )
+
     # -- everything else ------------------------------------------------------------------------
 
     def _set_config(self, record: ConfigRecord) -> None:
@@ -228,6 +306,30 @@ class _Delta:
             self._levels.changed[record.name] = record.feature_level
         else:
             self._levels.changed.pop(record.name, None)
+
+    def _set_next_producer_id(self, record: ProducerIdsRecord) -> None:
+        self._next_producer_id = record.next_producer_id
+
+    def _ignore(self, record: NoOpRecord | ZkMigrationStateRecord) -> None:
+        """Do nothing: these records change no metadata."""
+
+    def _refuse(self, record: MetadataRecord) -> None:
+        raise UnreplayableRecordError(f"{record!r} is for replicas of the quorum alone")
+
+    def _skip(self, record: UnknownRecord) -> None:
+        """Leave out records of newer levels; all kinds of the claimed levels are known."""
+        level = self._levels.current.get(METADATA_VERSION_FEATURE, 0)
+        if level <= NEWEST_METADATA_VERSION:
+            raise UnreplayableRecordError(
+                f"a metadata record of unknown kind {record.kind} at metadata.version {level}"
+            )
+
+    def _keep(self, record: MetadataRecord) -> None:
+        removed = removed_key_of(record)
+        if removed is None:
+            self._kept.changed[key_of(record)] = record
+        else:
+            self._kept.changed.pop(removed, None)
 
 
 def _partition(record: PartitionRecord) -> PartitionImage:
@@ -275,19 +377,32 @@ def _broker(record: RegisterBrokerRecord) -> BrokerImage:
         broker_id=record.broker_id,
         broker_epoch=record.broker_epoch,
         incarnation_id=record.incarnation_id,
-        endpoints=tuple(
-            Endpoint(one.name, one.host, one.port, one.security_protocol)
-            for one in record.end_points
-        ),
+        endpoints=_endpoints(record.end_points),
         rack=record.rack,
         is_fenced=record.fenced,
         is_shutting_down=record.in_controlled_shutdown,
         log_dirs=tuple(record.log_dirs),
-        levels_by_feature={
-            one.name: (one.min_supported_version, one.max_supported_version)
-            for one in record.features
-        },
+        levels_by_feature=_levels(record.features),
+        cordoned_log_dirs=tuple(record.cordoned_log_dirs or ()),
     )
+
+
+def _controller(record: RegisterControllerRecord) -> ControllerImage:
+    return ControllerImage(
+        controller_id=record.controller_id,
+        incarnation_id=record.incarnation_id,
+        endpoints=_endpoints(record.end_points),
+        levels_by_feature=_levels(record.features),
+        is_zk_migration_ready=record.zk_migration_ready,
+    )
+
+
+def _endpoints(listed: Iterable[BrokerEndpoint]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in listed)
+
+
+def _levels(listed: Iterable[BrokerFeature]) -> dict[str, tuple[int, int]]:
+    return {one.name: (one.min_supported_version, one.max_supported_version) for one in listed}
 
 
 def _changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord) -> BrokerImage:
@@ -296,6 +411,11 @@ def _changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord)
         is_fenced=record.fenced > 0 if record.fenced else broker.is_fenced,
         is_shutting_down=broker.is_shutting_down or record.in_controlled_shutdown > 0,
         log_dirs=tuple(record.log_dirs) or broker.log_dirs,
+        cordoned_log_dirs=(
+            broker.cordoned_log_dirs
+            if record.cordoned_log_dirs is None
+            else tuple(record.cordoned_log_dirs)
+        ),
     )
 
 

@@ -11,16 +11,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from ottla.metadata.difference import records_between
+from ottla.metadata.difference import image_records
 from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.metadata.records import MetadataRecord, decode_record, encode_record
+from ottla.metadata.record_frames import batch_of, metadata_records_of
+from ottla.metadata.records import MetadataRecord
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import Offset
 from ottla.wire.protocol_error import ProtocolError
-from ottla.wire.records.batch import Buffer, batches
-from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.record import records_of
+from ottla.wire.records.batch import batches
 
 KEPT_BYTES_MAX: Final = 4 << 20
 RECORDS_PER_BATCH_MAX: Final = 10_000
@@ -84,7 +83,7 @@ class MetadataFeed:
         for first in range(0, len(records), RECORDS_PER_BATCH_MAX):
             some = records[first : first + RECORDS_PER_BATCH_MAX]
             base_offset = self.end_offset + first
-            data = _batch_of(some, Offset(base_offset), self.epoch, now_ms)
+            data = self._batch_of(some, Offset(base_offset), now_ms)
             self._batches.append((base_offset, data))
             self._kept_bytes += len(data)
         self.image = image
@@ -120,17 +119,22 @@ class MetadataFeed:
     def snapshot(self) -> Snapshot:
         """Return all there is now."""
         image = self.image
-        records = records_between(ClusterImage(image.cluster_id), image)
+        records = list(image_records(image))
         data = b"".join(
-            _batch_of(
-                records[first : first + RECORDS_PER_BATCH_MAX],
-                Offset(first),
-                self.epoch,
-                self._began_ms,
+            self._batch_of(
+                records[first : first + RECORDS_PER_BATCH_MAX], Offset(first), self._began_ms
             )
             for first in range(0, len(records), RECORDS_PER_BATCH_MAX)
         )
         return Snapshot(self.epoch, image.end_offset, data)
+
+    def _batch_of(
+        self, records: Sequence[MetadataRecord], base_offset: Offset, now_ms: int
+    ) -> bytes:
+        # At the level before these records: a broker cannot know yet that they change it.
+        level = self.image.metadata_version
+        batch = batch_of(records, level, now_ms, base_offset=base_offset, leader_epoch=self.epoch)
+        return bytes(batch)
 
     def _notify(self) -> None:
         listeners, self._listeners = self._listeners, []
@@ -150,7 +154,7 @@ def next_image(
     for batch in batches(pulled.data):
         if batch.base_offset != end_offset:
             raise _invalid(f"a batch at {batch.base_offset}; {end_offset} comes next")
-        records += _records_in(batch.raw)
+        records += metadata_records_of(batch)
         end_offset = batch.end_offset
     try:
         return replay(image, records, end_offset), tuple(records)
@@ -161,30 +165,10 @@ def next_image(
 def image_of(cluster_id: str, snapshot: Snapshot) -> ClusterImage:
     """Return the image that a snapshot is of; ProtocolError if it is none."""
     try:
-        records = _records_in(snapshot.data)
+        records = [one for batch in batches(snapshot.data) for one in metadata_records_of(batch)]
         return replay(ClusterImage(cluster_id), records, snapshot.end_offset)
     except UnreplayableRecordError as error:
         raise _invalid(str(error)) from None
-
-
-def _records_in(data: Buffer) -> list[MetadataRecord]:
-    records = []
-    for batch in batches(data):
-        batch.check_crc()
-        for record in records_of(batch):
-            if record.value is None:
-                raise _invalid("a record without a value")
-            records.append(decode_record(record.value))
-    return records
-
-
-def _batch_of(
-    records: Sequence[MetadataRecord], base_offset: Offset, epoch: int, now_ms: int
-) -> bytes:
-    builder = BatchBuilder(base_offset=base_offset, leader_epoch=epoch)
-    for record in records:
-        builder.append(now_ms, None, encode_record(record))
-    return bytes(builder.build())
 
 
 def _invalid(detail: str) -> ProtocolError:

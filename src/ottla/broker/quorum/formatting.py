@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ottla.environment.disk import Disk
-from ottla.metadata.records import MetadataRecord, encode_record
+from ottla.metadata.record_frames import encode_record
+from ottla.metadata.records import MetadataRecord
 from ottla.model.identifiers import BrokerId, TopicPartition
 from ottla.model.topic_names import CLUSTER_METADATA_TOPIC
 from ottla.raft.snapshots import (

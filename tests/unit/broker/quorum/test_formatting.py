@@ -9,7 +9,8 @@ from ottla.broker.quorum.formatting import (
     format_metadata_dir,
     read_bootstrap,
 )
-from ottla.metadata.records import FeatureLevelRecord, MetadataRecord, decode_record
+from ottla.metadata.record_frames import decode_record
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.model.identifiers import BrokerId
 from ottla.raft.snapshots import SnapshotStart, snapshot_data_of, snapshot_start_of
 from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ottla.environment.disk import Disk
-from ottla.metadata.records import MetadataRecord, decode_record, encode_record
+from ottla.metadata.metadata_version import NEWEST_METADATA_VERSION
+from ottla.metadata.record_frames import encode_record, metadata_records_of
+from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import FIRST_OFFSET, LeaderEpoch, Offset, TopicPartition
@@ -27,10 +29,8 @@ from ottla.storage.log.admission import Origin
 from ottla.storage.log.flush import Flush
 from ottla.storage.log.log import PartitionLog
 from ottla.storage.recovery.log_recovery import Findings, open_log
-from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.builder import BatchBuilder
-from ottla.wire.records.record import Record, records_of
 
 METADATA_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 DECISION_BYTES_MAX: Final = 8 << 20
@@ -85,14 +85,19 @@ class MetadataLog:
         """Whether the disk has failed, so that only a restart can help."""
         return self._log.is_offline
 
-    def append(self, records: Iterable[MetadataRecord], now_ms: int) -> None:
-        """Append one decision's records, to be made durable by a flush.
+    def append(
+        self,
+        records: Iterable[MetadataRecord],
+        now_ms: int,
+        metadata_version: int = NEWEST_METADATA_VERSION,
+    ) -> None:
+        """Append one decision's records in the format of a level, to be made durable by a flush.
 
         Raises ApiError, and has appended nothing, if they are too many or the disk refuses.
         """
         builder = BatchBuilder()
         for record in records:
-            builder.append(now_ms, None, encode_record(record))
+            builder.append(now_ms, None, encode_record(record, metadata_version))
             if builder.size_bytes > DECISION_BYTES_MAX:
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION,
@@ -105,8 +110,7 @@ class MetadataLog:
         """Read all records; DamagedMetadataError for bytes that are not records."""
         for batch in self._batches():
             try:
-                batch.check_crc()
-                records = [_decoded(record) for record in records_of(batch)]
+                records = metadata_records_of(batch)
             except ApiError as error:
                 raise self._damaged(f"the batch at offset {batch.base_offset}", error) from error
             yield from records
@@ -186,9 +190,3 @@ def _check_whole(directory: str, log: PartitionLog, findings: Findings, promised
             f"{directory} begins at offset {log.log_start_offset}, and the records before it are"
             " missing"
         )
-
-
-def _decoded(record: Record) -> MetadataRecord:
-    if record.value is None:
-        raise ProtocolError("a metadata record without a value", ErrorCode.INVALID_RECORD)
-    return decode_record(record.value)

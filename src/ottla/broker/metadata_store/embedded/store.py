@@ -44,6 +44,7 @@ from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.record_frames import as_written
 from ottla.metadata.records import MetadataRecord
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
@@ -79,8 +80,9 @@ class _SyncedLog:
         if not records:
             return None
         before = self._controller.image
+        records = as_written(records, before.metadata_version)
         after = replay(before, records, Offset(before.end_offset + len(records)))
-        self._log.append(records, self._clock.now_ms())
+        self._log.append(records, self._clock.now_ms(), before.metadata_version)
         assert after.end_offset == self._log.end_offset, (after.end_offset, self._log.end_offset)
         self._controller.image = after
         return PublishedChange(after, records)
@@ -184,7 +186,7 @@ class EmbeddedMetadataStore:
             ) from error
         records = controller.bootstrap().records
         if records:
-            log.append(records, now_ms)
+            log.append(records, now_ms, controller.image.metadata_version)
             controller.replay(records, log.end_offset)
         # Also records that a dead process left in the page cache: they are visible from now on.
         log.flush(now_ms)

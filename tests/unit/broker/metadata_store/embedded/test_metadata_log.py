@@ -199,7 +199,7 @@ def test_a_log_that_has_lost_its_beginning_keeps_the_broker_from_starting(
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        (b"\x01\x63\x00", "batch at offset 1 cannot be read: a metadata record of unknown kind 99"),
+        (b"\x00\x02\x00", "batch at offset 1 cannot be read: frame version 0, known is 1"),
         (None, "batch at offset 1 cannot be read: a metadata record without a value"),
     ],
 )
