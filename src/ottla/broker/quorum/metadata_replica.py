@@ -72,7 +72,7 @@ class MetadataReplica(Protocol):
         ...
 
     def listen(self, listener: ReplicaListener) -> None:
-        """Tell a listener of all changes from now on."""
+        """Tell a listener of all changes from now on; earlier changes are not repeated."""
         ...
 
     def propose(self, batch: Buffer) -> Offset:
@@ -108,10 +108,17 @@ class MetadataReplica(Protocol):
         """Return the last fetches of the other replicas, voters and observers, in this epoch."""
         ...
 
-    async def handle(self, request: Message) -> Message:
-        """Answer a request of the quorum: Vote, Fetch, FetchSnapshot, AddRaftVoter and so on."""
+    async def handle(self, request: Message, version: int | None = None) -> Message:
+        """Answer a request of the quorum: Vote, Fetch, FetchSnapshot, AddRaftVoter and so on.
+
+        The response has the fields of this version of the API alone; None is the newest. ApiError
+        with KAFKA_STORAGE_ERROR while this replica takes no part in the quorum: its disk is full.
+        """
         ...
 
     async def close(self) -> None:
-        """Resign if this replica leads, wait until a successor is known or some time, and end."""
+        """Resign if this replica leads, wait until a successor is known or some time, and end.
+
+        Requests of the other replicas must reach `handle` until then: the successor needs votes.
+        """
         ...

@@ -1,0 +1,201 @@
+"""A node of a quorum without anything above it: a replica, and a listener for its requests."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, cast
+
+from ottla.broker.dispatch import Dispatch
+from ottla.broker.handlers.api_versions import api_versions
+from ottla.broker.metrics.request_metrics import Meters
+from ottla.broker.quorum.quorum_log import LogSettings
+from ottla.broker.quorum.quorum_replica import QuorumReplica
+from ottla.broker.quorum.replica_files import FirstVoters
+from ottla.broker.quorum.replica_life import ReplicaWorld
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.routes import Route
+from ottla.broker.transport.connection_limits import ConnectionLimits
+from ottla.broker.transport.response_writer import ColdReads
+from ottla.broker.transport.server import Server
+from ottla.concurrency.yield_budget import TimeSlices
+from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset
+from ottla.model.settings.listeners import Listener
+from ottla.raft.settings import Identity, QuorumSettings
+from ottla.raft.snapshots import SnapshotId
+from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from ottla.wire.api_key import ApiKey
+from ottla.wire.apis import API_BY_KEY
+from ottla.wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from ottla.wire.records.batch import RecordBatch
+from ottla.wire.records.builder import build_batch
+from ottla.wire.records.record import Record, records_of
+
+LISTENER = "CONTROLLER"
+CLUSTER = "cluster-of-the-tests"
+QUORUM_APIS = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
+    ApiKey.DESCRIBE_QUORUM,
+)
+
+
+def voter(node_id: int, host: str, port: int, directory_id: bytes) -> Voter:
+    return Voter(ReplicaKey(node_id, directory_id), (Endpoint(LISTENER, host, port),))
+
+
+def batch_of(*values: bytes) -> bytes:
+    return build_batch([Record(index, 0, None, value) for index, value in enumerate(values)])
+
+
+def values_of(found: list[RecordBatch]) -> list[bytes]:
+    """Return the values of the data batches."""
+    data = [batch for batch in found if not batch.is_control]
+    return [record.value or b"" for batch in data for record in records_of(batch)]
+
+
+class Watcher:
+    """Notes all changes, and wakes tests that wait for one."""
+
+    def __init__(self) -> None:
+        self.leaders: list[tuple[int, int | None]] = []
+        self.committed: list[int] = []
+        self.snapshots: list[SnapshotId] = []
+        self.changed = asyncio.Event()
+
+    def on_leader(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
+        self.leaders.append((epoch, leader_id))
+        self._wake()
+
+    def on_committed(self, high_watermark: Offset) -> None:
+        self.committed.append(high_watermark)
+        self._wake()
+
+    def on_snapshot(self, snapshot_id: SnapshotId) -> None:
+        self.snapshots.append(snapshot_id)
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+class QuorumNode:
+    """A running replica and its listener."""
+
+    def __init__(self, replica: QuorumReplica, server: Server, failures: list[Exception]) -> None:
+        self.replica = replica
+        self.watcher = Watcher()
+        replica.listen(self.watcher)
+        self.failures = failures
+        self._server = server
+
+    @classmethod
+    async def start(
+        cls,
+        world: ReplicaWorld,
+        metadata_dir: str,
+        own: Voter,
+        *,
+        cold_reads: ColdReads,
+        threads: Executor,
+        first: FirstVoters | None = None,
+        settings: QuorumSettings | None = None,
+        log_settings: LogSettings | None = None,
+        bootstrap: tuple[Any, ...] = (),
+        is_controller: bool = True,
+        cluster_id: str = CLUSTER,
+    ) -> "QuorumNode":
+        failures: list[Exception] = []
+        routes: dict[int, Route] = {}
+        slices = TimeSlices(world.clock)
+        server = Server(
+            Dispatch.of(routes, world.clock, Meters(), slices),
+            slices,
+            ConnectionLimits(),
+            world.clock,
+            cold_reads,
+            threads,
+            world.network,
+        )
+        endpoint = own.endpoints[0]
+        await server.bind(Listener(LISTENER, endpoint.host, endpoint.port))
+        replica = await QuorumReplica.open(
+            world,
+            metadata_dir,
+            Identity(own.key, cluster_id, own.endpoints, bootstrap, is_controller=is_controller),
+            settings=settings or QuorumSettings(),
+            log_settings=log_settings or LogSettings(),
+            first=first or FirstVoters(),
+            on_failed=failures.append,
+        )
+        node = cls(replica, server, failures)
+        routes.update(routes_of(lambda: replica))
+        server.start()
+        return node
+
+    async def committed(self, offset: int) -> None:
+        """Wait until the replica knows a record as committed."""
+        while self.replica.high_watermark <= offset:
+            await self.watcher.changed.wait()
+
+    async def leads(self) -> None:
+        """Wait until the replica leads, and has committed in its epoch."""
+        while not self.replica.is_leader or self.replica.high_watermark < self.replica.end_offset:
+            await self.watcher.changed.wait()
+
+    async def knows_leader(self) -> int:
+        """Wait until the replica knows a leader."""
+        while self.replica.leader is None:
+            await self.watcher.changed.wait()
+        return cast("int", self.replica.leader.node_id)
+
+    def values(self) -> list[bytes]:
+        """Return the committed values, from the newest snapshot on."""
+        found: list[RecordBatch] = []
+        offset = Offset(0)
+        snapshot = self.replica.newest_snapshot()
+        if snapshot is not None:
+            offset, found = Offset(snapshot[0].end_offset), list(snapshot[1])
+        while batches := self.replica.read(offset, self.replica.high_watermark):
+            found += batches
+            offset = batches[-1].end_offset
+        return values_of(found)
+
+    async def stop(self) -> None:
+        await self.replica.close()
+        await self._server.stop()
+
+
+def routes_of(replica: Callable[[], QuorumReplica]) -> dict[int, Route]:
+    """Return the routes of a controller's listener that belong to the quorum."""
+    routes: dict[int, Route] = {}
+
+    async def handle(context: RequestContext, request: Any) -> Any:
+        return await replica().handle(request, context.api_version)
+
+    async def versions(context: RequestContext, request: Any) -> ApiVersionsResponse:  # noqa: RUF029
+        return ApiVersionsResponse(
+            api_keys=api_versions(routes),
+            supported_features=[
+                SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+            ]
+            if context.api_version >= 4
+            else [],
+        )
+
+    for key in QUORUM_APIS:
+        first, last = API_BY_KEY[key].request.versions
+        routes[key] = Route(range(first, last + 1), handle)
+    first, last = API_BY_KEY[ApiKey.API_VERSIONS].request.versions
+    routes[ApiKey.API_VERSIONS] = Route(range(first, last + 1), versions)
+    return routes
+
+
+def first_voters(*voters: Voter, kraft_version: int = 0) -> FirstVoters:
+    return FirstVoters(VoterSet(voters), kraft_version)
