@@ -132,6 +132,11 @@ class QuorumCore:
         return self.voters.has(self.key)
 
     @property
+    def is_only_voter(self) -> bool:
+        """Whether this replica is the whole voter set."""
+        return self.is_voter and len(self.voters) == 1
+
+    @property
     def may_stand(self) -> bool:
         """Whether this replica stands for election: as a voter, or until its removal is committed.
 
@@ -183,6 +188,10 @@ class QuorumCore:
         """Draw the end of an election timeout T: between T and 2 T from now."""
         timeout_ms = self.settings.election_timeout_ms
         return self.now_ms + timeout_ms + self.dice.below(timeout_ms)
+
+    def first_deadline_ms(self) -> int:
+        """Draw the end of the first timeout after a start; a single voter waits for no other."""
+        return self.now_ms if self.is_only_voter else self.election_deadline_ms()
 
     # -- moves ----------------------------------------------------------------------------------
 

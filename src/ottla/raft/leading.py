@@ -163,7 +163,7 @@ class Leading:
 
     def _has_lost_quorum(self, state: Leader) -> bool:
         core = self._core
-        if core.is_voter and len(core.voters) == 1:
+        if core.is_only_voter:
             state.check_deadline_ms = core.now_ms + core.settings.check_quorum_ms
             return False
         return core.is_due(state.check_deadline_ms)

@@ -130,18 +130,26 @@ class QuorumMachine:
         election = core.election
         if core.outline.last_epoch > election.epoch:
             core.elect(ElectionState(core.outline.last_epoch))
-            core.move(Unattached(core.election_deadline_ms()))
+            core.move(Unattached(core.first_deadline_ms()))
         elif election.leader_id == core.key.id and election.voted in {None, core.key}:
-            core.move(Resigned(core.election_deadline_ms(), ()))
+            self._start_after_leadership()
         elif election.leader_id is not None and election.leader_id != core.key.id:
             self._start_with_leader(election.leader_id)
         elif election.voted == core.key and core.may_stand:
             ballot = Ballot(is_pre_vote=False, granted={core.own_voter_key})
             core.move(Nominee(CANDIDATE, core.election_deadline_ms(), ballot))
         else:
-            core.move(Unattached(core.election_deadline_ms()))
+            core.move(Unattached(core.first_deadline_ms()))
         core.actions.append(LeaderChanged(core.epoch, core.election.leader_id))
         return self._poll()
+
+    def _start_after_leadership(self) -> None:
+        core = self.core
+        if core.is_only_voter:
+            core.elect(ElectionState(core.epoch + 1))
+            core.move(Unattached(core.now_ms))
+        else:
+            core.move(Resigned(core.election_deadline_ms(), ()))
 
     def _start_with_leader(self, leader_id: int) -> None:
         core = self.core
