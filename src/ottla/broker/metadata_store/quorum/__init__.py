@@ -1,0 +1,1 @@
+"""The metadata store of a node in a quorum of controllers."""
