@@ -94,6 +94,11 @@ class KafkaCluster:
         for node_id, port in self.port_by_broker.items():
             self.nodes[node_id].await_broker(port)
 
+    def stop(self) -> None:
+        """Shut all nodes down cleanly, brokers first."""
+        for node_id in (*self.port_by_broker, *self.port_by_controller):
+            self.nodes[node_id].stop()
+
     def kill(self) -> None:
         """End all nodes that run."""
         for node in self.nodes.values():
