@@ -11,13 +11,15 @@ from ottla.raft.settings import Identity, QuorumSettings
 from ottla.raft.snapshots import SnapshotId
 from ottla.raft.states import PROSPECTIVE, UNATTACHED, Follower
 from ottla.raft.voters import Endpoint, ReplicaKey
+from ottla.simulation.quorum.replica import CLUSTER, PORT, Replica
+from ottla.simulation.quorum.story import remove_request
+from ottla.simulation.quorum.world import QuorumWorld, directory_id
 from ottla.wire.messages import fetch
 from ottla.wire.messages.vote import VoteRequest, VoteResponse
+from ottla.wire.records.batch import batch_at
 from ottla.wire.records.builder import BatchBuilder, build_batch
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record
-from tests.simulation.quorum_story import remove_request
-from tests.simulation.quorum_world import CLUSTER, PORT, QuorumWorld, Replica, directory_id
 
 LEADER_MS = 10_000
 
@@ -143,11 +145,18 @@ def machine_of(election: ElectionState, *, knows_address: bool = True) -> Quorum
     return machine
 
 
-def _vote_of(machine: QuorumMachine, nominee: int, *, epoch: int, now_ms: int) -> bool:
+def _vote_of(
+    machine: QuorumMachine,
+    nominee: int,
+    *,
+    epoch: int,
+    log_end: tuple[int, int] = (0, 0),
+    now_ms: int = 0,
+) -> bool:
     key = ReplicaKey(nominee, directory_id(nominee, 0))
     identity = Identity(key, CLUSTER, ())
     request = vote_request(
-        identity, machine.core.key, epoch=epoch, log_end=(0, 0), is_pre_vote=False
+        identity, machine.core.key, epoch=epoch, log_end=log_end, is_pre_vote=False
     )
     actions = machine.on_request("token", request, now_ms)
     (response,) = (
@@ -181,6 +190,14 @@ def a_known_leader_gets_no_rival() -> None:
     machine = machine_of(ElectionState(1, leader_id=2), knows_address=False)
     assert machine.state.role is UNATTACHED
     assert not _vote_of(machine, 3, epoch=1, now_ms=1)
+
+
+def a_longer_log_of_an_earlier_epoch_gets_no_vote() -> None:
+    """Its last records were never committed; the voter's records of epoch 2 may be."""
+    machine = machine_of(ElectionState(2))
+    machine.core.append(batch_at(build_batch([Record(0, 0, None, b"newer")], leader_epoch=2)))
+    assert not _vote_of(machine, 2, epoch=3, log_end=(1, 9))
+    assert _vote_of(machine, 3, epoch=3, log_end=(2, 1))
 
 
 def a_record_of_a_later_epoch_is_not_appended() -> None:
@@ -222,6 +239,7 @@ SCENARIOS: dict[str, tuple[str, Callable[[], None]]] = {
         ("losing_in_step", losers_do_not_try_again_in_step),
         ("forgetting_the_vote", a_lost_pre_vote_keeps_the_vote),
         ("voting_although_a_leader_is_known", a_known_leader_gets_no_rival),
+        ("leading_with_shorter_logs", a_longer_log_of_an_earlier_epoch_gets_no_vote),
         ("appending_records_of_later_epochs", a_record_of_a_later_epoch_is_not_appended),
     )
 }

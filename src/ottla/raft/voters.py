@@ -108,6 +108,11 @@ class VoterSet:
         """Whether the two sets differ by at most one voter, so that their majorities overlap."""
         return len(set(self.keys) ^ set(other.keys)) <= 1
 
+    def is_naming(self, other: "VoterSet") -> bool:
+        """Whether this set gives the voters of kraft.version 0 their directory ids."""
+        ids = [(key.id, NO_DIRECTORY) for key in self.keys]
+        return NO_DIRECTORY not in {key.directory_id for key in self.keys} and ids == [*other.keys]
+
     def record(self) -> VotersRecord:
         """Return the control record of this set."""
         return VotersRecord(

@@ -5,6 +5,8 @@ import pytest
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
 from ottla.raft.messages import fit_response
+from ottla.simulation.quorum.replica import Replica
+from ottla.simulation.quorum.world import QuorumWorld
 from ottla.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
@@ -16,7 +18,6 @@ from ottla.wire.messages.vote import NodeEndpoint, VoteResponse
 from ottla.wire.reading import decode
 from ottla.wire.writing import encode
 from tests.simulation.quorum_scenarios import led_world
-from tests.simulation.quorum_world import QuorumWorld, Replica
 
 WALL_OFFSET_MS = 1_000_000
 

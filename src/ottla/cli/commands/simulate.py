@@ -15,6 +15,7 @@ from ottla.cli.support.options import Format
 from ottla.cli.support.output import OutputFormat, Row, show, show_one
 from ottla.runtime.clock import SystemClock
 from ottla.simulation.checks.history import Outcome
+from ottla.simulation.quorum import story as quorum_story
 from ottla.simulation.stories import cluster_story, one_broker_story, scenario
 from ottla.simulation.stories.report import Report
 
@@ -24,6 +25,8 @@ COLUMNS: Final = (
 VIOLATIONS_SHOWN: Final = 20
 RUNS_IN_A_PROCESS_MAX: Final = 10
 """Each run leaves tens of megabytes of unfinished client tasks behind."""
+QUORUM_RUNS_IN_A_PROCESS: Final = 500
+"""A run of the quorum leaves nothing behind, and is over in a tenth of a second."""
 
 
 class Story(StrEnum):
@@ -31,11 +34,18 @@ class Story(StrEnum):
 
     ONE_BROKER = "one-broker"
     CLUSTER = "cluster"
+    QUORUM = "quorum"
 
 
 RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {
     Story.ONE_BROKER: one_broker_story.run,
     Story.CLUSTER: cluster_story.run,
+    Story.QUORUM: quorum_story.run,
+}
+SECONDS_BY_STORY: Final = {
+    Story.ONE_BROKER: one_broker_story.SECONDS,
+    Story.CLUSTER: cluster_story.SECONDS,
+    Story.QUORUM: quorum_story.SECONDS,
 }
 
 
@@ -58,8 +68,8 @@ def simulate(
     ] = None,
     story: Annotated[Story, typer.Option(help="The simulated scenario.")] = Story.ONE_BROKER,
     seconds: Annotated[
-        float, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
-    ] = one_broker_story.SECONDS,
+        float | None, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
+    ] = None,
     brokers: Annotated[
         int, typer.Option(min=3, max=5, help="With --story cluster: how many there are.")
     ] = cluster_story.BROKERS,
@@ -72,6 +82,7 @@ def simulate(
     form: Format = OutputFormat.TABLE,
 ) -> None:
     """Simulate a cluster; exits with 1 if a run violates an invariant."""
+    seconds = SECONDS_BY_STORY[story] if seconds is None else seconds
     run = partial(RUN_BY_STORY[story], seconds=seconds)
     if scenario_file is not None:
         told = _scenario(scenario_file)
@@ -82,7 +93,9 @@ def simulate(
     if (seed is None) == (seeds is None):
         raise WrongCallError("give --seed for one run, or --seeds for several")
     if seeds is not None:
-        runs = _run_all(run, _range(seeds))
+        is_quorum = story is Story.QUORUM and scenario_file is None
+        count = QUORUM_RUNS_IN_A_PROCESS if is_quorum else RUNS_IN_A_PROCESS_MAX
+        runs = _run_all(run, _range(seeds), count)
         show([_row(one) for one in runs], COLUMNS, form)
     else:
         assert seed is not None
@@ -107,10 +120,10 @@ def _scenario(path: Path) -> scenario.Scenario:
         raise WrongCallError(f"{path}: {error}") from error
 
 
-def _run_all(run: Callable[..., Report], seeds: Iterable[int]) -> list[Timed]:
+def _run_all(run: Callable[..., Report], seeds: Iterable[int], count: int) -> list[Timed]:
     """Run simulations in parallel, on all cores."""
     processes = get_context("spawn")
-    with processes.Pool(maxtasksperchild=RUNS_IN_A_PROCESS_MAX) as pool:
+    with processes.Pool(maxtasksperchild=count) as pool:
         return [_checked(one) for one in pool.imap(partial(_timed, run), seeds)]
 
 

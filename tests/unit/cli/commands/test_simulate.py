@@ -44,6 +44,13 @@ def test_one_seed_is_told_as_it_happened(capsys: pytest.CaptureFixture[str]) -> 
     assert "broker INFO topic letters is created" in told
 
 
+def test_a_quorum_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--story", "quorum", "--seeds", "0:3", "--format", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["seed"] for row in rows] == [0, 1, 2]
+    assert all(row["seconds"] > 12 and row["ok"] for row in rows)
+
+
 def test_programs_are_given_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--seed", "3", "--seconds", "1", "--format", "json") == 0
     told = json.loads(capsys.readouterr().out)

@@ -1,0 +1,1 @@
+"""A simulated quorum of controllers: its replicas, its faults and its invariants."""
