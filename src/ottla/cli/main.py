@@ -41,6 +41,10 @@ MODULE_BY_COMMAND: Final = {
         "ottla.cli.commands.cluster",
         "Start a local cluster; describe brokers and their disks.",
     ),
+    "storage": (
+        "ottla.cli.quorum.storage",
+        "Format the directories of a node with a quorum of controllers.",
+    ),
     "mirror": ("ottla.cli.commands.mirror", "Copy topics and group offsets to another cluster."),
     "migrate": (
         "ottla.cli.migration.command",

@@ -58,19 +58,9 @@ def claim_log_dirs(
     A log dir with an unreadable or unwritable file is passed to `on_failed`, which may raise, and
     left out of the result. OSError if no log dir is left, or if a disk is full.
     """
-    readable = _usable(paths, lambda path: _read(disk, path), on_failed)
-    paths, found = list(readable), list(readable.values())
+    mark_by_path = read_owners(disk, paths, node_id, cluster_id, on_failed)
+    paths, found = list(mark_by_path), list(mark_by_path.values())
     marked = _agreed_cluster_id(paths, found)
-    if marked is not None and cluster_id not in {None, marked}:
-        raise ForeignLogDirError(
-            f"{', '.join(paths)} belong to cluster {marked}, not to {cluster_id}"
-        )
-    for path, mark in zip(paths, found, strict=True):
-        if mark is not None and mark.node_id not in {None, node_id}:
-            raise ForeignLogDirError(f"{path} belongs to node {mark.node_id}, not to {node_id}")
-    known = [mark.directory_id for mark in found if mark and mark.directory_id]
-    if len(set(known)) != len(known):
-        raise ForeignLogDirError(f"two of {', '.join(paths)} have the same directory.id")
     cluster_id = marked or cluster_id or uuid_to_text(randomness.uuid())
     marks = [
         MetaProperties(cluster_id, node_id, (mark and mark.directory_id) or randomness.uuid())
@@ -85,6 +75,34 @@ def claim_log_dirs(
         return new.directory_id or b""
 
     return Identity(cluster_id, node_id, tuple(_usable(paths, write, on_failed).values()))
+
+
+def read_owners(
+    disk: Disk,
+    paths: Sequence[str],
+    node_id: BrokerId,
+    cluster_id: str | None = None,
+    on_failed: OnFailed = fail_all,
+) -> dict[str, MetaProperties | None]:
+    """Return the mark of each log dir, None where meta.properties or the log dir is missing.
+
+    ForeignLogDirError unless all files agree with each other, with the node id and with the cluster
+    id, if that is known. Unreadable log dirs are passed to `on_failed`, as in `claim_log_dirs`.
+    """
+    mark_by_path = _usable(paths, lambda path: _read(disk, path), on_failed)
+    paths, found = list(mark_by_path), list(mark_by_path.values())
+    marked = _agreed_cluster_id(paths, found)
+    if marked is not None and cluster_id not in {None, marked}:
+        raise ForeignLogDirError(
+            f"{', '.join(paths)} belong to cluster {marked}, not to {cluster_id}"
+        )
+    for path, mark in zip(paths, found, strict=True):
+        if mark is not None and mark.node_id not in {None, node_id}:
+            raise ForeignLogDirError(f"{path} belongs to node {mark.node_id}, not to {node_id}")
+    known = [mark.directory_id for mark in found if mark and mark.directory_id]
+    if len(set(known)) != len(known):
+        raise ForeignLogDirError(f"two of {', '.join(paths)} have the same directory.id")
+    return mark_by_path
 
 
 def _usable(paths: Sequence[str], use: Callable[[str], T], on_failed: OnFailed) -> dict[str, T]:

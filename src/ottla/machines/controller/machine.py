@@ -48,10 +48,11 @@ METADATA_VERSION: Final = 29
 TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 TRANSACTION_VERSION: Final = 2
 """The level at which every transaction ends with a new epoch (KIP-890)."""
-_FIRST_LEVELS: Final = {
+FIRST_LEVELS: Final = {
     METADATA_VERSION_FEATURE: METADATA_VERSION,
     TRANSACTION_VERSION_FEATURE: TRANSACTION_VERSION,
 }
+"""The levels that a new cluster begins with."""
 
 
 class Controller:
@@ -77,7 +78,7 @@ class Controller:
         """
         if METADATA_VERSION_FEATURE in self.image.level_by_feature:
             return Decision((), None)
-        levels = _FIRST_LEVELS.items()
+        levels = FIRST_LEVELS.items()
         records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
         return Decision(tuple(records), None)
 

@@ -301,7 +301,7 @@ class BrokerSettings(NodeSettings):
         1_000,
         integer(0),
         "The maximum pause of a follower after its leader has refused a partition; the first pause"
-        " is 20 ms, and each next one twice as long.",
+        " is 20 ms, and each further pause twice as long.",
     )
     replica_socket_timeout_ms: int = at_start(
         30_000,
