@@ -86,12 +86,13 @@ class Leading:
     def _first_records(self, granted: set[ReplicaKey]) -> list[Message]:
         core = self._core
         voters, version = core.voters, core.history.kraft_version
+        # Version 1 has directory ids, but Kafka 4.3 reads this record as version 0 in any case.
         records: list[Message] = [
             LeaderChangeMessage(
-                version=min(version, 1),
+                version=0,
                 leader_id=core.key.id,
-                voters=[_leader_change_voter(key, version) for key in voters.keys],
-                granting_voters=[_leader_change_voter(key, version) for key in sorted(granted)],
+                voters=[LeaderChangeVoter(voter_id=key.id) for key in voters.keys],
+                granting_voters=[LeaderChangeVoter(voter_id=key.id) for key in sorted(granted)],
             )
         ]
         own = voters.match(core.key)
@@ -383,9 +384,3 @@ class Leading:
             leader=core.leader,
             leader_id=core.election.leader_id,
         )
-
-
-def _leader_change_voter(key: ReplicaKey, kraft_version: int) -> LeaderChangeVoter:
-    if kraft_version == 0:
-        return LeaderChangeVoter(voter_id=key.id)
-    return LeaderChangeVoter(voter_id=key.id, voter_directory_id=key.directory_id)

@@ -17,6 +17,7 @@ from ottla.raft.voters import Voter, VoterSet
 from ottla.simulation.world import cold_reads
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
+from ottla.wire.records.quorum_control import LeaderChangeMessage, control_records_of
 from tests.metadata_building import uuid_of
 from tests.quorum_nodes import QuorumNode, batch_of, voter
 
@@ -94,6 +95,22 @@ def test_a_single_voter_leads_and_commits() -> None:
         await commit(node, b"one", b"two")
         assert node.values() == [b"one", b"two"]
         assert node.replica.epoch == 1
+
+    quorum.run(story())
+
+
+def test_a_term_begins_with_a_leader_change_that_kafka_reads_with_any_kraft_version() -> None:
+    quorum = Quorum(1)
+    quorum.first = FirstVoters(quorum.first.voters, kraft_version=1)
+
+    async def story() -> None:
+        await quorum.start(1)
+        leader = await quorum.leader()
+        (batch,) = leader.replica.read(Offset(0), leader.replica.end_offset)
+        (_, change), *_ = control_records_of(batch)
+        assert isinstance(change, LeaderChangeMessage)
+        assert (change.version, change.leader_id) == (0, 1)
+        assert [one.voter_id for one in change.voters] == [1]
 
     quorum.run(story())
 
