@@ -87,6 +87,11 @@ class KafkaCluster:
         """The addresses of the brokers."""
         return ",".join(f"127.0.0.1:{port}" for port in self.port_by_broker.values())
 
+    @property
+    def metadata_dir(self) -> Path:
+        """The metadata directory of the first controller."""
+        return self.nodes[FIRST_CONTROLLER_ID].directory / "metadata"
+
     def start(self) -> None:
         """Start all nodes and wait until every broker answers."""
         for node in self.nodes.values():
