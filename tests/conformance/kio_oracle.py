@@ -35,6 +35,8 @@ _NAME_AND_TYPE: Final[dict[type[Message], tuple[str, LoadableEntityType]]] = {
     **{api.request: (api_key_map[key], EntityType.request) for key, api in API_BY_KEY.items()},
     **{api.response: (api_key_map[key], EntityType.response) for key, api in API_BY_KEY.items()},
 }
+_MISREAD: Final = frozenset({("BrokerHeartbeatRequest", 2)})
+"""In kio the default of its nullable array of uuids is a uuid."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -45,6 +47,8 @@ class Kio:
     fills_in_structs = True
 
     def knows(self, cls: type[Message], version: int) -> bool:
+        if (cls.__name__, version) in _MISREAD:
+            return False
         name, entity_type = _name_and_type(cls)
         return entity_type in schema_name_map.get(name, {}).get(version, {})
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ottla.broker.metadata_store.metadata_history import Batches, MetadataFeed, Snapshot
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
+from ottla.machines.controller.features import CLAIMED_LEVELS
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
@@ -147,7 +148,9 @@ class Stores:
 
 def new_broker(broker_id: int) -> BrokerImage:
     endpoint = Endpoint("PLAINTEXT", f"b{broker_id}", 9092, 0)
-    return BrokerImage(broker_id, -1, uuid_of(100 + broker_id), (endpoint,))
+    levels = CLAIMED_LEVELS
+    incarnation_id = uuid_of(100 + broker_id)
+    return BrokerImage(broker_id, -1, incarnation_id, (endpoint,), levels_by_feature=levels)
 
 
 def in_sync_request(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.machines.controller.features import FeatureUpdate, update_features
+from ottla.machines.controller.features import FeatureUpdate
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage
@@ -159,8 +159,9 @@ class Twins:
 
     async def prefer(self) -> None:
         await self.both(lambda _: lambda one: one.prefer_leaders())
-        update = FeatureUpdate("metadata.version", 29, 1)
-        await self.both(lambda _: lambda one: update_features(one.image, [update]))
+        level, upgrade_type = self.dice.randrange(3), self.dice.choice([1, 2])
+        update = FeatureUpdate("transaction.version", level, upgrade_type)
+        await self.both(lambda _: lambda one: one.update_features([update]))
 
     async def allocate(self) -> None:
         broker_id = self.controller
@@ -200,11 +201,12 @@ class Twins:
 
 
 def seen(image: ClusterImage) -> object:
-    """Return all fields but offsets and broker epochs, which differ between stores."""
-    brokers = {
-        one.broker_id: replace(one, broker_epoch=0, endpoints=(), incarnation_id=b"")
-        for one in image.brokers.values()
-    }
+    """Return all fields but offsets and broker epochs, which differ between stores.
+
+    ZooKeeper forgets the addresses and levels of a broker that is away.
+    """
+    unlike = {"broker_epoch": 0, "endpoints": (), "incarnation_id": b"", "levels_by_feature": {}}
+    brokers = {one.broker_id: replace(one, **unlike) for one in image.brokers.values()}
     return replace(image, cluster_id="", end_offset=0, brokers=brokers)
 
 

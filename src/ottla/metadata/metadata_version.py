@@ -15,6 +15,8 @@ from ottla.metadata.records import (
 )
 
 METADATA_VERSION_FEATURE: Final = "metadata.version"
+KRAFT_VERSION_FEATURE: Final = "kraft.version"
+"""The feature of the quorum itself: its level is in control records, not in the image."""
 OLDEST_METADATA_VERSION: Final = 7
 """3.3-IV3: the oldest level of Kafka 4."""
 NEWEST_METADATA_VERSION: Final = 30

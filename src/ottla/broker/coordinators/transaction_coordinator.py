@@ -25,7 +25,7 @@ from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
 from ottla.broker.decision_runtime import DecisionRuntime
 from ottla.concurrency.yield_budget import YieldBudget
-from ottla.machines.controller.machine import TRANSACTION_VERSION_FEATURE
+from ottla.machines.controller.features import TRANSACTION_VERSION_FEATURE
 from ottla.machines.decision import Decision
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.machine import TransactionMachine

@@ -18,6 +18,7 @@ from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.routes import Routes
 from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.metadata_version import KRAFT_VERSION_FEATURE
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.api_versions import (
     ApiVersion,
@@ -35,12 +36,18 @@ _SOFTWARE_SINCE: Final = 3
 _LEVEL_0_SINCE: Final = 4
 
 
+def _no_quorum() -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class ApiVersionsHandler:
     """Answers ApiVersions."""
 
     routes: Callable[[], Routes]
     image: Callable[[], ClusterImage]
+    kraft_version: Callable[[], int] = _no_quorum
+    """The level of the quorum, which is not in the image; 0 without a quorum."""
 
     async def handle(
         self, context: RequestContext, request: ApiVersionsRequest
@@ -49,6 +56,7 @@ class ApiVersionsHandler:
         if context.api_version >= _SOFTWARE_SINCE and not _is_introduced(request):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         image = self.image()
+        finalized = {**image.level_by_feature, KRAFT_VERSION_FEATURE: self.kraft_version()}
         return ApiVersionsResponse(
             api_keys=api_versions(self.routes()),
             supported_features=[
@@ -59,7 +67,7 @@ class ApiVersionsHandler:
             finalized_features_epoch=image.end_offset - 1,
             finalized_features=[
                 FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-                for name, level in sorted(image.level_by_feature.items())
+                for name, level in sorted(finalized.items())
                 if level > 0
             ],
         )

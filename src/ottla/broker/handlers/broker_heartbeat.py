@@ -1,7 +1,9 @@
-"""BrokerHeartbeat v0-v1: a broker that is about to stop hands over its leaderships (KIP-631).
+"""BrokerHeartbeat v0-v2: a broker tells that it is alive, and asks for its next state (KIP-631).
 
-For brokers only, and not advertised to clients. A broker repeats it until the response says that it
-should shut down. The ZooKeeper session proves that a broker is alive, so there are no other
+For brokers only, and not advertised to clients. A broker that is about to stop hands over its
+leaderships, and repeats the request until the response says that it should shut down.
+
+With metadata in ZooKeeper, the session there proves that a broker is alive, so there are no other
 heartbeats: a broker that does not want to shut down gets its registered state.
 """
 
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from ottla.broker.controller.cluster_membership import ControlledShutdown
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.request_context import RequestContext
+from ottla.environment.clock import Clock
 from ottla.machines.controller.brokers import check_broker_epoch
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
@@ -18,12 +21,33 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import BrokerId
 from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-VERSIONS = range(2)
+VERSIONS = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumHeartbeatHandler:
+    """Answers BrokerHeartbeat as the active controller of a quorum."""
+
+    store: MetadataStore
+    clock: Clock
+
+    async def handle(
+        self, _context: RequestContext, request: BrokerHeartbeatRequest
+    ) -> BrokerHeartbeatResponse:
+        """Let the controller decide on the next state of the broker."""
+
+        def decide(controller: Controller) -> Decision[MetadataRecord, BrokerHeartbeatResponse]:
+            return controller.heartbeat(request, self.clock.monotonic_ms())
+
+        try:
+            return await self.store.execute(decide)
+        except ApiError as error:
+            return BrokerHeartbeatResponse(error_code=error.code)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatHandler:
-    """Answers BrokerHeartbeat."""
+    """Answers BrokerHeartbeat as the controller of a cluster with ZooKeeper."""
 
     store: MetadataStore
     controlled_shutdown: ControlledShutdown

@@ -4,7 +4,7 @@ An unsupported feature or level is refused with INVALID_UPDATE_VERSION; the mess
 feature and its supported levels. Version 0 only has a flag that allows downgrades.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
@@ -13,7 +13,6 @@ from ottla.machines.controller.features import (
     SAFE_DOWNGRADE,
     UPGRADE,
     FeatureUpdate,
-    update_features,
 )
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
@@ -28,6 +27,11 @@ from ottla.wire.messages.update_features import (
 
 VERSIONS = range(3)
 _TYPES_SINCE = 1
+_FAILED = "The update failed for all features since the following feature had an error"
+
+
+def _no_quorum() -> int:
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class UpdateFeaturesHandler:
     """Answers UpdateFeatures."""
 
     store: MetadataStore
+    kraft_version: Callable[[], int] = _no_quorum
+    """The level of the quorum; 0 without a quorum."""
+    voters: Callable[[], Iterable[int]] = tuple
+    """The ids of the quorum's voters; none without a quorum."""
 
     async def handle(
         self, context: RequestContext, request: UpdateFeaturesRequest
@@ -46,15 +54,19 @@ class UpdateFeaturesHandler:
             await self._execute(updates, validate_only=request.validate_only)
         except ApiError as error:
             return UpdateFeaturesResponse(
-                error_code=error.code, error_message=f"nothing was changed: {error.detail}"
+                error_code=error.code, error_message=f"{_FAILED}: {error.detail}"
             )
         results = [UpdatableFeatureResult(feature=update.name) for update in updates]
         return UpdateFeaturesResponse(results=results)
 
     async def _execute(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
         def decide(controller: Controller) -> Decision[MetadataRecord, None]:
-            decision = update_features(controller.image, updates)
-            return Decision((), None) if validate_only else decision
+            return controller.update_features(
+                updates,
+                validate_only=validate_only,
+                kraft_version=self.kraft_version(),
+                voters=self.voters(),
+            )
 
         await self.store.execute(decide)
 

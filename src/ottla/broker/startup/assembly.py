@@ -60,7 +60,7 @@ from ottla.broker.transport.server import Server
 from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.machines.controller.brokers import EPOCH_TO_BE_GIVEN
-from ottla.machines.controller.features import SUPPORTED_LEVELS
+from ottla.machines.controller.features import CLAIMED_LEVELS
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
 from ottla.metadata.image import BrokerImage, Endpoint
@@ -564,5 +564,5 @@ def _registration(
         endpoints,
         rack=config.broker_rack,
         log_dirs=directory_ids,
-        levels_by_feature=SUPPORTED_LEVELS,
+        levels_by_feature=CLAIMED_LEVELS,
     )

@@ -15,8 +15,8 @@ from ottla.broker.quorum.formatting import KRAFT_VERSION_WITH_VOTERS, format_met
 from ottla.cli.support.exit_codes import CommandError, WrongCallError
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
-from ottla.machines.controller.features import SUPPORTED_LEVELS
-from ottla.machines.controller.machine import FIRST_LEVELS
+from ottla.machines.controller.features import SUPPORTED_LEVELS, first_levels
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE, NEWEST_METADATA_VERSION
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.model.identifiers import BrokerId, uuid_from_text
 from ottla.model.settings.broker_config import BrokerConfig
@@ -228,7 +228,8 @@ def first_records(requested: Mapping[str, int], *, has_voters: bool) -> list[Met
 
     kraft.version has no such record: it is in the snapshot with the first voters.
     """
-    levels = {**FIRST_LEVELS, **requested}
+    metadata_version = requested.get(METADATA_VERSION_FEATURE, NEWEST_METADATA_VERSION)
+    levels = {**first_levels(metadata_version), **requested}
     kraft_version = levels.pop(KRAFT_VERSION_FEATURE, int(has_voters) * KRAFT_VERSION_WITH_VOTERS)
     if kraft_version != int(has_voters) * KRAFT_VERSION_WITH_VOTERS:
         raise WrongCallError(
@@ -247,7 +248,7 @@ def first_records(requested: Mapping[str, int], *, has_voters: bool) -> list[Met
 def _check_level(name: str, level: int) -> None:
     supported = SUPPORTED_LEVELS.get(name)
     if supported is None:
-        names = [*SUPPORTED_LEVELS, KRAFT_VERSION_FEATURE]
+        names = list(SUPPORTED_LEVELS)
         raise WrongCallError(f"no feature is called {shown(name)}{nearest_to(name, names)}")
     first, last = supported
     if not first <= level <= last:

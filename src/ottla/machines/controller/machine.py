@@ -1,15 +1,27 @@
 """The controller: the image of the metadata log, and the decisions based on it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
-from ottla.machines.controller.brokers import register_broker
+from ottla.machines.controller.broker_sessions import BrokerSessions
+from ottla.machines.controller.brokers import (
+    register,
+    register_broker,
+    register_controller,
+)
 from ottla.machines.controller.configs import ConfigOutcome, decide_changes, decide_replacement
+from ottla.machines.controller.features import (
+    FeatureUpdate,
+    bootstrap,
+    bootstrap_quorum,
+    update_features,
+)
 from ottla.machines.controller.in_sync import alter_partition
 from ottla.machines.controller.leadership import Leadership, elect_leaders
 from ottla.machines.controller.lifecycle import (
     fence_broker,
+    fence_expired,
     forget_tail,
+    heartbeat,
     shut_down_broker,
     unfence_broker,
     unregister_broker,
@@ -21,7 +33,7 @@ from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.controller.topics import create_partitions, create_topics, delete_topics
 from ottla.machines.decision import Decision
 from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
+from ottla.metadata.records import MetadataRecord
 from ottla.metadata.replay import replay
 from ottla.model.identifiers import BrokerId, Offset
 from ottla.wire.messages import alter_configs, incremental_alter_configs
@@ -34,6 +46,9 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
+from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.wire.messages.broker_registration import BrokerRegistrationRequest
+from ottla.wire.messages.controller_registration import ControllerRegistrationRequest
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
@@ -41,18 +56,6 @@ from ottla.wire.messages.create_partitions import (
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicResult
 from ottla.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicState
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
-
-METADATA_VERSION_FEATURE: Final = "metadata.version"
-METADATA_VERSION: Final = 29
-"""The level of Kafka 4.2; our records have its format."""
-TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
-TRANSACTION_VERSION: Final = 2
-"""The level at which every transaction ends with a new epoch (KIP-890)."""
-FIRST_LEVELS: Final = {
-    METADATA_VERSION_FEATURE: METADATA_VERSION,
-    TRANSACTION_VERSION_FEATURE: TRANSACTION_VERSION,
-}
-"""The levels that a new cluster begins with."""
 
 
 class Controller:
@@ -66,21 +69,41 @@ class Controller:
     def __init__(self, image: ClusterImage, settings: ControllerSettings) -> None:
         self.image = image
         self.settings = settings
+        self.sessions = BrokerSessions(settings.broker_session_timeout_ms)
+        """Only of use for the active controller of a quorum."""
 
     def replay(self, records: Iterable[MetadataRecord], end_offset: Offset) -> None:
         """Go on to the image that these records lead to, with which the log ends here."""
         self.image = replay(self.image, records, end_offset)
 
-    def bootstrap(self) -> Decision[MetadataRecord, None]:
-        """Decide on the first records of a log: which formats it is written in.
+    def bootstrap(
+        self, records: Sequence[MetadataRecord] | None = None
+    ) -> Decision[MetadataRecord, None]:
+        """Decide on the first records of a log: the levels of its features.
 
-        A log that has begun is left as it is, and so are the features that it has not.
+        A log that has begun is left as it is. A quorum gives the records that its directory was
+        formatted with, and gets a metadata transaction.
         """
-        if METADATA_VERSION_FEATURE in self.image.level_by_feature:
-            return Decision((), None)
-        levels = FIRST_LEVELS.items()
-        records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
-        return Decision(tuple(records), None)
+        if records is None:
+            return bootstrap(self.image)
+        return bootstrap_quorum(self.image, self.settings, records)
+
+    def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        kraft_version: int = 0,
+        voters: Iterable[int] = (),
+    ) -> Decision[MetadataRecord, None]:
+        """Change levels of features, all or none; ApiError INVALID_UPDATE_VERSION.
+
+        `kraft_version` and `voters` come from the quorum, if there is any.
+        """
+        decision = update_features(
+            self.image, self.settings, updates, kraft_version=kraft_version, voters=voters
+        )
+        return Decision((), None) if validate_only else decision
 
     def create_topics(
         self,
@@ -134,6 +157,38 @@ class Controller:
     def register_broker(self, broker: BrokerImage) -> Decision[MetadataRecord, int]:
         """Register a broker, and return its epoch."""
         return register_broker(self.image, broker)
+
+    # -- brokers and controllers of a quorum ----------------------------------------------------
+
+    def take_office(self, now_ms: int) -> None:
+        """Begin as the active controller: each broker in service has a whole session."""
+        self.sessions.begin(self.image, now_ms)
+
+    def register(
+        self, request: BrokerRegistrationRequest, now_ms: int, kraft_version: int
+    ) -> Decision[MetadataRecord, int]:
+        """Register a broker, and return its epoch; see `brokers.register` for its ApiErrors."""
+        return register(self.image, self.settings, self.sessions, request, kraft_version, now_ms)
+
+    def heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int
+    ) -> Decision[MetadataRecord, BrokerHeartbeatResponse]:
+        """Decide on the next state of a broker; ApiError STALE_BROKER_EPOCH."""
+        return heartbeat(self.image, self.settings, self.sessions, request, now_ms)
+
+    def fence_expired(self, now_ms: int) -> Decision[MetadataRecord, BrokerId | None]:
+        """Fence a broker with an expired session, and return it; call again until it is None."""
+        return fence_expired(self.image, self.settings, self.sessions, now_ms)
+
+    def next_expiry_ms(self) -> int | None:
+        """Return when to call `fence_expired` next; None if no broker is in service."""
+        return self.sessions.next_expiry_ms(self.image.brokers.values())
+
+    def register_controller(
+        self, request: ControllerRegistrationRequest
+    ) -> Decision[MetadataRecord, None]:
+        """Take note of a controller's addresses and features; ApiError UNSUPPORTED_VERSION."""
+        return register_controller(self.image, request)
 
     # -- brokers and the partitions they keep ---------------------------------------------------
 

@@ -21,6 +21,7 @@ class ControllerSettings:
     leader_imbalance_per_broker_percentage: int = (
         DEFAULT_CONFIG.leader_imbalance_per_broker_percentage
     )
+    broker_session_timeout_ms: int = DEFAULT_CONFIG.broker_session_timeout_ms
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> Self:
@@ -31,4 +32,5 @@ class ControllerSettings:
             default_replication_factor=config.default_replication_factor,
             topic_defaults=config.topic_defaults(),
             leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
         )

@@ -14,7 +14,7 @@ from ottla.cli.quorum.node_formatting import (
     parse_voters,
 )
 from ottla.cli.support.exit_codes import CommandError
-from ottla.machines.controller.machine import FIRST_LEVELS
+from ottla.machines.controller.features import first_levels
 from ottla.metadata.record_frames import decode_record
 from ottla.metadata.records import FeatureLevelRecord
 from ottla.model.settings.broker_config import BrokerConfig
@@ -87,7 +87,7 @@ def test_a_controller_begins_a_quorum_alone() -> None:
     (voter,) = node.voters.voters
     assert voter.endpoints == (Endpoint("CONTROLLER", "my-host", 9093),)
     assert voter.key == (3, node.directory_id("/meta"))
-    assert node.levels == FIRST_LEVELS
+    assert node.levels == first_levels()
 
 
 def test_controllers_begin_a_quorum_together() -> None:
@@ -111,13 +111,13 @@ def test_a_broker_and_a_voter_of_the_settings_need_no_option(settings: dict[str,
     node = Node(settings)
     node.format()
     assert node.voters is None
-    assert node.levels == FIRST_LEVELS
+    assert node.levels == first_levels()
 
 
 def test_a_feature_begins_at_the_level_that_was_asked_for() -> None:
     node = Node()
     node.format(standalone=True, level_by_feature=parse_features(["transaction.version=1"]))
-    assert node.levels == {**FIRST_LEVELS, "transaction.version": 1}
+    assert node.levels == {**first_levels(), "transaction.version": 1}
     off = Node()
     off.format(standalone=True, level_by_feature={"transaction.version": 0, "kraft.version": 1})
     assert "transaction.version" not in off.levels

@@ -10,7 +10,7 @@ def test_a_log_begins_with_the_formats_that_it_is_written_in() -> None:
     controller = controller_of(ClusterImage(CLUSTER_ID))
     decision = controller.bootstrap()
     assert decision.records == (
-        FeatureLevelRecord(name="metadata.version", feature_level=29),
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
         FeatureLevelRecord(name="transaction.version", feature_level=2),
     )
     run(controller, decision)

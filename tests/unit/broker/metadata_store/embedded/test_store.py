@@ -75,7 +75,7 @@ def test_a_first_start_begins_a_cluster_and_later_ones_find_it() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     assert store.image.cluster_id == store.identity.cluster_id == uuid_to_text(uuid_of(1))
-    assert store.image.level_by_feature == {"metadata.version": 29, "transaction.version": 2}
+    assert store.image.level_by_feature == {"metadata.version": 30, "transaction.version": 2}
     disk.crash("lose_all")
     assert open_store(disk).image == store.image
 
