@@ -1,8 +1,9 @@
 """A node of a quorum without anything above it: a replica, and a listener for its requests."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
 from concurrent.futures import Executor
+from contextvars import copy_context
 from typing import Any, cast
 
 from ottla.broker.dispatch import Dispatch
@@ -18,6 +19,7 @@ from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
 from ottla.concurrency.yield_budget import TimeSlices
+from ottla.environment.clock import Clock
 from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset
 from ottla.model.settings.listeners import Listener
 from ottla.raft.settings import Identity, QuorumSettings
@@ -29,6 +31,7 @@ from ottla.wire.messages.api_versions import ApiVersionsResponse, SupportedFeatu
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record, records_of
+from ottla.wire.schema import Message
 
 LISTENER = "CONTROLLER"
 CLUSTER = "cluster-of-the-tests"
@@ -49,8 +52,8 @@ def voter(node_id: int, host: str, port: int, directory_id: bytes) -> Voter:
     return Voter(ReplicaKey(node_id, directory_id), (Endpoint(LISTENER, host, port),))
 
 
-def batch_of(*values: bytes) -> bytes:
-    return build_batch([Record(index, 0, None, value) for index, value in enumerate(values)])
+def batch_of(*values: bytes, time_ms: int = 0) -> bytes:
+    return build_batch([Record(index, time_ms, None, value) for index, value in enumerate(values)])
 
 
 def values_of(found: list[RecordBatch]) -> list[bytes]:
@@ -88,8 +91,18 @@ class Watcher:
 class QuorumNode:
     """A running replica and its listener."""
 
-    def __init__(self, replica: QuorumReplica, server: Server, failures: list[Exception]) -> None:
+    def __init__(
+        self,
+        replica: QuorumReplica,
+        server: Server,
+        clock: Clock,
+        failures: list[Exception],
+    ) -> None:
         self.replica = replica
+        self.asked: Counter[str] = Counter()
+        """The requests that came through the listener, by their type."""
+        self._clock = clock
+        self._context = copy_context()
         self.watcher = Watcher()
         replica.listen(self.watcher)
         self.failures = failures
@@ -103,7 +116,7 @@ class QuorumNode:
         own: Voter,
         *,
         cold_reads: ColdReads,
-        threads: Executor,
+        threads: Executor | None,
         first: FirstVoters | None = None,
         settings: QuorumSettings | None = None,
         log_settings: LogSettings | None = None,
@@ -120,7 +133,7 @@ class QuorumNode:
             ConnectionLimits(),
             world.clock,
             cold_reads,
-            threads,
+            cast("Executor", threads),
             world.network,
         )
         endpoint = own.endpoints[0]
@@ -134,10 +147,27 @@ class QuorumNode:
             first=first or FirstVoters(),
             on_failed=failures.append,
         )
-        node = cls(replica, server, failures)
-        routes.update(routes_of(lambda: replica))
+        node = cls(replica, server, world.clock, failures)
+        routes.update(routes_of(replica, node.asked))
         server.start()
         return node
+
+    def propose(self, *values: bytes) -> int:
+        """Propose a batch, as code of the node's process."""
+        batch = batch_of(*values, time_ms=self._clock.now_ms())
+        return self._context.run(self.replica.propose, batch)
+
+    async def handle(self, request: Message, version: int | None = None) -> Any:
+        """Answer a request, as code of the node's process."""
+        loop = asyncio.get_running_loop()
+        answering = self.replica.handle(request, version)
+        return await loop.create_task(answering, context=self._context)
+
+    async def save_snapshot(self, end_offset: Offset, *batches: bytes) -> SnapshotId:
+        """Save a snapshot, as code of the node's process."""
+        loop = asyncio.get_running_loop()
+        saving = self.replica.save_snapshot(end_offset, batches)
+        return await loop.create_task(saving, context=self._context)
 
     async def committed(self, offset: int) -> None:
         """Wait until the replica knows a record as committed."""
@@ -172,12 +202,13 @@ class QuorumNode:
         await self._server.stop()
 
 
-def routes_of(replica: Callable[[], QuorumReplica]) -> dict[int, Route]:
+def routes_of(replica: QuorumReplica, asked: Counter[str]) -> dict[int, Route]:
     """Return the routes of a controller's listener that belong to the quorum."""
     routes: dict[int, Route] = {}
 
     async def handle(context: RequestContext, request: Any) -> Any:
-        return await replica().handle(request, context.api_version)
+        asked[type(request).__name__] += 1
+        return await replica.handle(request, context.api_version)
 
     async def versions(context: RequestContext, request: Any) -> ApiVersionsResponse:  # noqa: RUF029
         return ApiVersionsResponse(

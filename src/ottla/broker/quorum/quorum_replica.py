@@ -159,8 +159,11 @@ class QuorumReplica:
         """Return the last fetches of the other replicas from this leader."""
         found: dict[BrokerId, Fetched] = {}
         for key, progress in self._life.machine.progress.items():
-            heard_ms, known = progress.fetched_at_ms, found.get(BrokerId(key.id))
-            if heard_ms is not None and (known is None or known.heard_ms < heard_ms):
+            if progress.fetched_at_ms is None:
+                continue
+            heard_ms = progress.fetched_at_ms + self._life.paused_ms
+            known = found.get(BrokerId(key.id))
+            if known is None or known.heard_ms < heard_ms:
                 found[BrokerId(key.id)] = Fetched(
                     Offset(progress.end_offset), Offset(progress.high_watermark), heard_ms
                 )

@@ -37,8 +37,8 @@ from ottla.wire.schema import Message
 
 LATE_MS: Final = 100
 """A timer that is later than this shows that the process was paused."""
-GRACE_SECONDS: Final = 0.02
-"""The time after a pause in which waiting messages are handled."""
+GRACE_MS: Final = 50
+"""The time between the end of a pause and the next deadline: waiting messages are handled."""
 NO_PART: Final = "this replica takes no part in the quorum at present"
 
 
@@ -100,7 +100,8 @@ class ReplicaLife:
         self._syncing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms: int | None = None
-        self._frozen_ms: int | None = None
+        self._last_ms = world.clock.monotonic_ms()
+        self._paused_ms = 0
         self._told_leader: tuple[int, int | None] | None = None
 
     def start(self, committed_offset: int) -> None:
@@ -244,47 +245,42 @@ class ReplicaLife:
 
     # -- time -----------------------------------------------------------------------------------
 
+    @property
+    def paused_ms(self) -> int:
+        """The monotonic clock minus the time of the machine."""
+        return self._paused_ms
+
     def _now_ms(self) -> int:
-        """Return the time of an event.
+        """Return the time of an event: the time that this process has run.
 
-        After a pause of the process, time stands still until the messages are handled that came
-        meanwhile: a deadline that has passed during the pause says nothing about the leader.
+        Pauses of the process do not count. A deadline that has passed during a pause says nothing
+        about the leader, as long as the messages of that time are not handled.
         """
-        if self._frozen_ms is not None:
-            return self._frozen_ms
         clock = self._world.clock
-        now_ms = clock.monotonic_ms()
-        self.machine.core.wall_offset_ms = clock.now_ms() - now_ms
+        now_ms = clock.monotonic_ms() - self._paused_ms
         if self._due_ms is not None and now_ms > self._due_ms + LATE_MS:
-            self._frozen_ms = self._due_ms - 1
-            self._restart_timer(GRACE_SECONDS, self._unfreeze)
-            return self._frozen_ms
+            resumed_ms = max(self._last_ms, self._due_ms - GRACE_MS)
+            self._paused_ms += now_ms - resumed_ms
+            now_ms = resumed_ms
+        self._last_ms = now_ms
+        self.machine.core.wall_offset_ms = clock.now_ms() - now_ms
         return now_ms
-
-    def _unfreeze(self) -> None:
-        self._frozen_ms = self._due_ms = None
-        self._step(lambda: self.machine.on_time(self._now_ms()))
 
     def _set_timer(self) -> None:
         wake_ms = self.machine.wake_ms
-        if wake_ms is None or self._frozen_ms is not None or self.is_ended:
+        if wake_ms is None or self.is_ended:
             return
         if self._due_ms is not None and self._due_ms <= wake_ms:
             return  # A timer that comes too early does no harm.
-        now_ms = self._world.clock.monotonic_ms()
-        self._due_ms = max(wake_ms, now_ms)
-        self._restart_timer((self._due_ms - now_ms) / 1000, self._ring)
-
-    def _restart_timer(self, seconds: float, ring: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, ring)
+        self._due_ms = max(wake_ms, self._last_ms)
+        self._timer = self._loop.call_later((self._due_ms - self._last_ms) / 1000, self._ring)
 
     def _ring(self) -> None:
         now_ms = self._now_ms()
-        if self._frozen_ms is None:
-            self._due_ms = None
-            self._step(lambda: self.machine.on_time(now_ms))
+        self._due_ms = None
+        self._step(lambda: self.machine.on_time(now_ms))
 
     # -- actions: files -------------------------------------------------------------------------
 

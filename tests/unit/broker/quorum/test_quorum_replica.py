@@ -1,89 +1,12 @@
 """Replicas on simulated machines: elections, commits, restarts."""
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any
-
 import pytest
 
-from ottla.broker.quorum.quorum_log import LogSettings
-from ottla.broker.quorum.replica_files import FirstVoters
-from ottla.broker.quorum.replica_life import ReplicaWorld
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import Offset
-from ottla.raft.settings import QuorumSettings
-from ottla.raft.voters import Voter, VoterSet
-from ottla.simulation.world import cold_reads
-from ottla.simulation.world.machine import Machine
-from ottla.simulation.world.world import World
 from ottla.wire.records.quorum_control import LeaderChangeMessage, control_records_of
-from tests.metadata_building import uuid_of
-from tests.quorum_nodes import QuorumNode, batch_of, voter
-
-PORT = 9093
-
-
-class Quorum:
-    """Nodes on machines of one world, named by their ids."""
-
-    def __init__(self, *ids: int, seed: int = 1, **settings: Any) -> None:
-        self.world = World(seed)
-        self.settings = QuorumSettings(**settings)
-        self.log_settings = LogSettings()
-        self.nodes: dict[int, QuorumNode] = {}
-        self.own: dict[int, Voter] = {one: voter(one, f"n{one}", PORT, uuid_of(one)) for one in ids}
-        self.first = FirstVoters(VoterSet(tuple(self.own.values())))
-
-    def machine(self, number: int) -> Machine:
-        return self.world.machine(f"n{number}")
-
-    def run(self, story: Coroutine[Any, Any, Any]) -> Any:
-        async def limited() -> Any:
-            return await asyncio.wait_for(story, 120)
-
-        return self.world.run(limited())
-
-    async def start(self, number: int) -> QuorumNode:
-        machine = self.machine(number)
-        ready: asyncio.Future[QuorumNode] = asyncio.get_running_loop().create_future()
-
-        async def program(_machine: Machine) -> None:
-            node = await QuorumNode.start(
-                ReplicaWorld(machine.disk, machine.network, machine.clock, machine.randomness),
-                "/meta",
-                self.own[number],
-                cold_reads=cold_reads,
-                threads=None,  # type: ignore[arg-type]
-                first=self.first,
-                settings=self.settings,
-                log_settings=self.log_settings,
-            )
-            ready.set_result(node)
-            await asyncio.get_running_loop().create_future()
-
-        machine.start(program)
-        self.nodes[number] = await ready
-        return self.nodes[number]
-
-    async def start_all(self) -> None:
-        for number in self.own:
-            await self.start(number)
-
-    async def leader(self, *ids: int) -> QuorumNode:
-        """Wait until one of these nodes leads and commits."""
-        waits = [asyncio.ensure_future(self.nodes[one].leads()) for one in ids or self.nodes]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        return next(one for one in self.nodes.values() if one.replica.is_leader)
-
-
-async def commit(node: QuorumNode, *values: bytes) -> int:
-    """Propose records, and wait until they are committed."""
-    offset = node.replica.propose(batch_of(*values))
-    await node.committed(offset)
-    return offset
+from tests.unit.broker.quorum.simulated_quorum import Quorum, commit
 
 
 def test_a_single_voter_leads_and_commits() -> None:
@@ -101,7 +24,7 @@ def test_a_single_voter_leads_and_commits() -> None:
 
 def test_a_term_begins_with_a_leader_change_that_kafka_reads_with_any_kraft_version() -> None:
     quorum = Quorum(1)
-    quorum.first = FirstVoters(quorum.first.voters, kraft_version=1)
+    quorum.kraft_version = 1
 
     async def story() -> None:
         await quorum.start(1)
@@ -136,10 +59,10 @@ def test_a_follower_refuses_a_proposal() -> None:
     async def story() -> None:
         await quorum.start_all()
         leader = await quorum.leader()
-        follower = next(one for one in quorum.nodes.values() if one is not leader)
+        follower = quorum.others(leader)[0]
         end_offset = follower.replica.end_offset
         with pytest.raises(ApiError) as raised:
-            follower.replica.propose(batch_of(b"x"))
+            follower.propose(b"x")
         assert raised.value.code is ErrorCode.NOT_CONTROLLER
         assert follower.replica.end_offset == end_offset
 
@@ -153,10 +76,9 @@ def test_acknowledged_records_survive_the_death_of_the_leader() -> None:
         await quorum.start_all()
         leader = await quorum.leader()
         await commit(leader, b"before")
-        (number,) = [one for one, node in quorum.nodes.items() if node is leader]
-        quorum.machine(number).kill()
+        number = quorum.number_of(leader)
+        quorum.kill(number)
         killed_at = quorum.world.loop.time()
-        del quorum.nodes[number]
         successor = await quorum.leader()
         # The broken connection is news: no voter waits for the fetch timeout of 2 s.
         assert quorum.world.loop.time() - killed_at < 1
@@ -175,7 +97,7 @@ def test_a_closed_leader_hands_over_at_once() -> None:
         await quorum.start_all()
         leader = await quorum.leader()
         await commit(leader, b"before")
-        (number,) = [one for one, node in quorum.nodes.items() if node is leader]
+        number = quorum.number_of(leader)
         closed_at = quorum.world.loop.time()
         await leader.stop()
         del quorum.nodes[number]
@@ -196,7 +118,7 @@ def test_proposals_of_one_moment_share_one_sync() -> None:
         disk = quorum.machine(1).disk
         before = len(disk.faults.operations)
         for number in range(20):
-            offset = node.replica.propose(batch_of(b"%d" % number))
+            offset = node.propose(b"%d" % number)
         await node.committed(offset)
         names = [str(one.kind) for one in disk.faults.operations[before:]]
         assert sum("SYNC" in name and "DIRECTORY" not in name for name in names) <= 2
@@ -233,7 +155,7 @@ def test_a_single_voter_leads_at_once_also_after_a_crash() -> None:
             assert quorum.world.loop.time() - began_at < 0.5
             await commit(node, b"%d" % life)
             assert node.values() == [b"%d" % one for one in range(1, life + 1)]
-            quorum.machine(1).kill()
+            quorum.kill(1)
 
     quorum.run(story())
 
