@@ -147,11 +147,14 @@ class QuorumProcesses:
             process.stdin.close()
         return status
 
+    def send(self, node_id: int, number: signal.Signals) -> None:
+        self._process_by_id[node_id].send_signal(number)
+
     def pause(self, node_id: int) -> None:
-        self._process_by_id[node_id].send_signal(signal.SIGSTOP)
+        self.send(node_id, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        self._process_by_id[node_id].send_signal(signal.SIGCONT)
+        self.send(node_id, signal.SIGCONT)
 
     def wipe(self, node_id: int) -> None:
         shutil.rmtree(self.data(node_id))
