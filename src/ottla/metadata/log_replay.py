@@ -130,8 +130,11 @@ class MetadataLogReplay:
         The change also removes the metadata that the snapshot does not have.
         """
         before = self._committed.published
-        image = replay(ClusterImage(before.cluster_id), records, end_offset)
-        changes = tuple(records_between(before, image))
+        empty = ClusterImage(before.cluster_id)
+        given = tuple(records)
+        image = replay(empty, given, end_offset)
+        is_first = replace(before, end_offset=empty.end_offset) == empty
+        changes = given if is_first else tuple(records_between(before, image))
         self._uncommitted.clear()
         self._committed = _State(end_offset, image, image)
         return ImageChange(image, changes)

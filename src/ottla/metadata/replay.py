@@ -122,6 +122,7 @@ class _Delta:
         # The topics and settings that change, copied on first write.
         self._partitions_by_topic: dict[bytes, list[PartitionImage]] = {}
         self._settings_by_resource: dict[ConfigResource, dict[str, str]] = {}
+        self._shared: dict[Any, Any] = {}
         self._step_by_record = self._steps()
 
     def apply(self, record: MetadataRecord) -> None:
@@ -254,10 +255,10 @@ class _Delta:
         topic = self._existing(record.topic_id)
         partitions = self._partitions_of(topic)
         if record.partition_id == len(partitions):
-            partitions.append(_partition(record))
+            partitions.append(_partition(record, self._shared))
             self._partition_count += 1
         elif 0 <= record.partition_id < len(partitions):
-            partitions[record.partition_id] = _partition(record)
+            partitions[record.partition_id] = _partition(record, self._shared)
         else:
             raise _no_partition(topic, record.partition_id, len(partitions))
 
@@ -332,8 +333,11 @@ class _Delta:
             self._kept.changed.pop(removed, None)
 
 
-def _partition(record: PartitionRecord) -> PartitionImage:
+def _partition(record: PartitionRecord, shared: dict[Any, Any]) -> PartitionImage:
+    """Return a new partition; equal lists of replicas and log dirs are kept once for all."""
     replicas = tuple(record.replicas)
+    replicas = shared.setdefault(replicas, replicas)
+    directories = tuple(record.directories)
     return PartitionImage(
         replicas=replicas,
         isr=replicas if record.isr == record.replicas else tuple(record.isr),
@@ -342,7 +346,7 @@ def _partition(record: PartitionRecord) -> PartitionImage:
         partition_epoch=record.partition_epoch,
         adding_replicas=tuple(record.adding_replicas),
         removing_replicas=tuple(record.removing_replicas),
-        directories=tuple(record.directories),
+        directories=shared.setdefault(directories, directories),
         leader_recovery_state=record.leader_recovery_state,
         eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
         last_known_elr=tuple(record.last_known_elr or ()),

@@ -171,6 +171,23 @@ def test_a_topic_may_be_deleted_and_created_again_at_once() -> None:
     assert (again.partition_count, len(again.topics_by_id)) == (1, 1)
 
 
+def test_a_topic_created_and_deleted_in_one_step_leaves_nothing() -> None:
+    image = image_of(topic(1, "a"), partition(1, 0))
+    records = [
+        topic(2, "b_c"),
+        setting("b_c", "k", "v"),
+        partition(2, 0),
+        PartitionChangeRecord(topic_id=uuid_of(2), partition_id=0, leader=1),
+        RemoveTopicRecord(topic_id=uuid_of(2)),
+    ]
+    assert after(image, *records) == replace(image, end_offset=image.end_offset + len(records))
+
+
+def test_equal_lists_of_partitions_are_kept_once() -> None:
+    first, second = image_of(topic(1, "a"), partition(1, 0), partition(1, 1)).topics["a"].partitions
+    assert first.replicas is second.replicas is first.isr
+
+
 def test_names_that_can_clash_are_remembered_until_their_topic_goes() -> None:
     image = image_of(topic(1, "a.b"), topic(2, "plain"))
     assert image.topic_name_by_folded == {"a_b": "a.b"}
