@@ -45,6 +45,7 @@ MODULE_BY_COMMAND: Final = {
         "ottla.cli.quorum.storage",
         "Format the directories of a node with a quorum of controllers.",
     ),
+    "quorum": ("ottla.cli.quorum.quorum", "Show the controllers of a cluster, change its voters."),
     "mirror": ("ottla.cli.commands.mirror", "Copy topics and group offsets to another cluster."),
     "migrate": (
         "ottla.cli.migration.command",

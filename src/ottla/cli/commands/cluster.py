@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.quorum.features import features
 from ottla.cli.support.local_cluster import start, start_broker
 from ottla.cli.support.options import (
     DEFAULT_BROKERS,
@@ -39,6 +40,7 @@ _API_NAME_BY_NUMBER = {key.value: key.name for key in ApiKey}
 clusters = typer.Typer(no_args_is_help=True)
 clusters.command("start")(start)
 clusters.command("start-broker")(start_broker)
+clusters.command("features")(features)
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:

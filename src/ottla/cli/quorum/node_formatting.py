@@ -257,12 +257,12 @@ def _check_level(name: str, level: int) -> None:
         )
 
 
-def parse_features(words: Iterable[str]) -> dict[str, int]:
+def parse_levels(words: Iterable[str], option: str) -> dict[str, int]:
     """Read `NAME=LEVEL` words."""
     levels = {}
     for word in words:
         name, _, level = word.partition("=")
         if not name or not re.fullmatch("[0-9]{1,5}", level):
-            raise WrongCallError(f"--feature takes NAME=LEVEL, not {shown(word)}")
+            raise WrongCallError(f"{option} takes NAME=LEVEL, not {shown(word)}")
         levels[name] = int(level)
     return levels

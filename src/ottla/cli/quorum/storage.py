@@ -16,7 +16,7 @@ from ottla.cli.quorum.node_formatting import (
     World,
     directories_of,
     format_node,
-    parse_features,
+    parse_levels,
 )
 from ottla.cli.support.exit_codes import FAILURE, one_sentence, say
 from ottla.cli.support.options import Format
@@ -106,7 +106,7 @@ def format_directories(
         initial_controllers,
         no_initial_controllers,
         ignore_formatted,
-        parse_features(features or ()),
+        parse_levels(features or (), "--feature"),
     )
     with one_sentence(
         AlreadyFormattedError, CorruptCheckpointError, ForeignLogDirError, UnicodeDecodeError
@@ -114,7 +114,7 @@ def format_directories(
         world = World(
             KernelDisk(), SystemRandomness(), SystemClock().now_ms(), socket.gethostname()
         )
-        formatted = format_node(world, _node_config(config, settings), call)
+        formatted = format_node(world, node_config(config, settings), call)
     rows: list[Row] = [
         {
             "LOG-DIR": row.path,
@@ -135,7 +135,7 @@ def show_directories(
 ) -> None:
     """Show which cluster and node the directories belong to; exit code 1 for a problem."""
     with one_sentence(UnicodeDecodeError):
-        parsed = _node_config(config, settings)
+        parsed = node_config(config, settings)
         disk = KernelDisk()
         rows: list[Row] = []
         problems: list[str] = []
@@ -158,7 +158,8 @@ def random_uuid() -> None:
     sys.stdout.write(f"{uuid_to_text(SystemRandomness().uuid())}\n")
 
 
-def _node_config(path: Path | None, settings: list[str] | None) -> BrokerConfig:
+def node_config(path: Path | None, settings: list[str] | None) -> BrokerConfig:
+    """Read the settings of a node: overrides, the environment, a server.properties."""
     text = path.read_text(encoding="utf-8-sig") if path else ""
     gathered = gather_settings(overrides=settings or (), environ=os.environ, properties=text)
     return BrokerConfig.parse(gathered.settings)

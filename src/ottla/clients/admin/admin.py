@@ -113,6 +113,8 @@ class Cluster(Face[ClusterAdmin]):
     features = blocking(ClusterAdmin.features)
     update_features = blocking(ClusterAdmin.update_features)
     quorum = blocking(ClusterAdmin.quorum)
+    add_voter = blocking(ClusterAdmin.add_voter)
+    remove_voter = blocking(ClusterAdmin.remove_voter)
 
 
 class Transactions(Face[TransactionAdmin]):

@@ -13,6 +13,11 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.rpc.connection import SOFTWARE_NAME, SOFTWARE_VERSION
+from ottla.wire.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.messages.describe_log_dirs import (
@@ -28,6 +33,7 @@ from ottla.wire.messages.describe_quorum import (
     ReplicaState,
 )
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -114,9 +120,19 @@ class QuorumReplica:
     """A replica of the metadata log, and its progress."""
 
     replica_id: int
+    directory_id: bytes
+    """The id of its metadata directory; zeros if the voters have none (kraft.version 0)."""
     end_offset: int
     last_fetch_ms: int
     last_caught_up_ms: int
+
+
+class QuorumEndpoint(NamedTuple):
+    """An address of a controller, on one listener."""
+
+    listener: str
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +144,8 @@ class QuorumDescription:
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+    endpoints_by_voter: Mapping[int, tuple[QuorumEndpoint, ...]]
+    """The addresses of controllers, if the broker knows them."""
 
 
 class ClusterAdmin:
@@ -263,9 +281,52 @@ class ClusterAdmin:
                 row.high_watermark,
                 tuple(map(_replica, row.current_voters)),
                 tuple(map(_replica, row.observers)),
+                {
+                    node.node_id: tuple(
+                        QuorumEndpoint(one.name, one.host, one.port) for one in node.listeners
+                    )
+                    for node in answer.nodes
+                },
             )
 
         return await in_time(self._view, ask)
+
+    async def add_voter(
+        self, voter_id: int, directory_id: bytes, endpoints: Iterable[QuorumEndpoint]
+    ) -> None:
+        """Let a controller vote that runs and has caught up; return when the change is committed.
+
+        DUPLICATE_VOTER if a voter has this id. REQUEST_TIMED_OUT while another change is pending.
+        """
+        listeners = [Listener(name=name, host=host, port=port) for name, host, port in endpoints]
+        request = AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=self._view.settings.request_timeout_ms,
+            voter_id=voter_id,
+            voter_directory_id=directory_id,
+            listeners=listeners,
+        )
+
+        async def ask() -> None:
+            answer = await self._view.ask_controller(request, AddRaftVoterResponse)
+            check(answer.error_code, answer.error_message or f"voter {voter_id} was not added")
+
+        await in_time(self._view, ask)
+
+    async def remove_voter(self, voter_id: int, directory_id: bytes) -> None:
+        """Take the vote from a controller, named with its directory; it may be gone for good.
+
+        VOTER_NOT_FOUND if no voter has both ids. REQUEST_TIMED_OUT while another change is pending.
+        """
+        request = RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id
+        )
+
+        async def ask() -> None:
+            answer = await self._view.ask_controller(request, RemoveRaftVoterResponse)
+            check(answer.error_code, answer.error_message or f"voter {voter_id} was not removed")
+
+        await in_time(self._view, ask)
 
     async def _describe(self) -> ClusterDescription:
         try:
@@ -320,5 +381,9 @@ def _folder(broker_id: int, row: DescribeLogDirsResult) -> LogDirDescription:
 
 def _replica(row: ReplicaState) -> QuorumReplica:
     return QuorumReplica(
-        row.replica_id, row.log_end_offset, row.last_fetch_timestamp, row.last_caught_up_timestamp
+        row.replica_id,
+        row.replica_directory_id,
+        row.log_end_offset,
+        row.last_fetch_timestamp,
+        row.last_caught_up_timestamp,
     )

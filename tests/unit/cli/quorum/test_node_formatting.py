@@ -10,7 +10,7 @@ from ottla.cli.quorum.node_formatting import (
     FormatCall,
     World,
     format_node,
-    parse_features,
+    parse_levels,
     parse_voters,
 )
 from ottla.cli.support.exit_codes import CommandError
@@ -116,7 +116,7 @@ def test_a_broker_and_a_voter_of_the_settings_need_no_option(settings: dict[str,
 
 def test_a_feature_begins_at_the_level_that_was_asked_for() -> None:
     node = Node()
-    node.format(standalone=True, level_by_feature=parse_features(["transaction.version=1"]))
+    node.format(standalone=True, level_by_feature={"transaction.version": 1})
     assert node.levels == {**first_levels(), "transaction.version": 1}
     off = Node()
     off.format(standalone=True, level_by_feature={"transaction.version": 0, "kraft.version": 1})
@@ -246,4 +246,4 @@ def test_first_controllers_are_checked(text: str, problem: str) -> None:
 @pytest.mark.parametrize("word", ["transaction.version", "=1", "a=b", "a=-1"])
 def test_a_feature_has_a_name_and_a_level(word: str) -> None:
     with pytest.raises(CommandError, match="--feature takes NAME=LEVEL, not "):
-        parse_features([word])
+        parse_levels([word], "--feature")
