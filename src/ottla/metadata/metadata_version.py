@@ -89,3 +89,10 @@ def record_version(kind: type[MetadataRecord], metadata_version: int) -> int:
 def release_of(metadata_version: int) -> str:
     """Return Kafka's name of a level, such as 4.3-IV0."""
     return _RELEASES.get(metadata_version, str(metadata_version))
+
+
+def level_of(release: str) -> int | None:
+    """Return the level of a release, such as 4.3-IV0, or the newest level of 4.3."""
+    exact = [level for level, name in _RELEASES.items() if name == release]
+    of_release = [level for level, name in _RELEASES.items() if name.startswith(f"{release}-IV")]
+    return max(exact or of_release, default=None)

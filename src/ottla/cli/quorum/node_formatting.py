@@ -16,7 +16,12 @@ from ottla.cli.support.exit_codes import CommandError, WrongCallError
 from ottla.environment.disk import Disk
 from ottla.environment.randomness import Randomness
 from ottla.machines.controller.features import SUPPORTED_LEVELS, first_levels
-from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE, NEWEST_METADATA_VERSION
+from ottla.metadata.metadata_version import (
+    METADATA_VERSION_FEATURE,
+    NEWEST_METADATA_VERSION,
+    level_of,
+    release_of,
+)
 from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.model.identifiers import BrokerId, uuid_from_text
 from ottla.model.settings.broker_config import BrokerConfig
@@ -255,6 +260,22 @@ def _check_level(name: str, level: int) -> None:
         raise WrongCallError(
             f"--feature cannot have {name}={level}: its level must be from {first} to {last}"
         )
+
+
+def requested_levels(features: Iterable[str], release: str | None) -> dict[str, int]:
+    """Read the options --feature and --release-version."""
+    levels = parse_levels(features, "--feature")
+    if release is None:
+        return levels
+    if METADATA_VERSION_FEATURE in levels:
+        raise WrongCallError("give --release-version or --feature metadata.version=LEVEL, not both")
+    level = level_of(release)
+    if level is None:
+        oldest, newest = map(release_of, SUPPORTED_LEVELS[METADATA_VERSION_FEATURE])
+        raise WrongCallError(
+            f"--release-version cannot be {shown(release)}: it must be from {oldest} to {newest}"
+        )
+    return {**levels, METADATA_VERSION_FEATURE: level}
 
 
 def parse_levels(words: Iterable[str], option: str) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ottla.cli.quorum.node_formatting import (
     World,
     directories_of,
     format_node,
-    parse_levels,
+    requested_levels,
 )
 from ottla.cli.support.exit_codes import FAILURE, one_sentence, say
 from ottla.cli.support.options import Format
@@ -70,6 +70,15 @@ NoInitialControllers = Annotated[
 IgnoreFormatted = Annotated[
     bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories as they are.")
 ]
+ReleaseVersion = Annotated[
+    str | None,
+    typer.Option(
+        "--release-version",
+        "-r",
+        metavar="VERSION",
+        help="The levels of a release of Kafka, such as 4.2, that all nodes know.",
+    ),
+]
 Features = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,6 +101,7 @@ def format_directories(
     no_initial_controllers: NoInitialControllers = False,
     ignore_formatted: IgnoreFormatted = False,
     features: Features = None,
+    release_version: ReleaseVersion = None,
     settings: NodeSettings = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
@@ -106,7 +116,7 @@ def format_directories(
         initial_controllers,
         no_initial_controllers,
         ignore_formatted,
-        parse_levels(features or (), "--feature"),
+        requested_levels(features or (), release_version),
     )
     with one_sentence(
         AlreadyFormattedError, CorruptCheckpointError, ForeignLogDirError, UnicodeDecodeError

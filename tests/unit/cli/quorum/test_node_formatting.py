@@ -12,6 +12,7 @@ from ottla.cli.quorum.node_formatting import (
     format_node,
     parse_levels,
     parse_voters,
+    requested_levels,
 )
 from ottla.cli.support.exit_codes import CommandError
 from ottla.machines.controller.features import first_levels
@@ -247,3 +248,23 @@ def test_first_controllers_are_checked(text: str, problem: str) -> None:
 def test_a_feature_has_a_name_and_a_level(word: str) -> None:
     with pytest.raises(CommandError, match="--feature takes NAME=LEVEL, not "):
         parse_levels([word], "--feature")
+
+
+def test_a_cluster_may_begin_at_the_levels_of_an_older_release() -> None:
+    node = Node()
+    node.format(standalone=True, level_by_feature=requested_levels([], "3.9"))
+    assert node.levels == {"metadata.version": 21}
+    assert requested_levels(["a=1"], "4.0-IV1") == {"a": 1, "metadata.version": 23}
+    assert requested_levels([], None) == {}
+
+
+@pytest.mark.parametrize(
+    ("features", "release", "problem"),
+    [
+        ([], "3.2", "--release-version cannot be '3.2': it must be from 3.3-IV3 to 4.3-IV0"),
+        (["metadata.version=30"], "4.2", "give --release-version or --feature metadata.version="),
+    ],
+)
+def test_a_release_is_known_and_given_once(features: list[str], release: str, problem: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(problem)):
+        requested_levels(features, release)
