@@ -1,5 +1,6 @@
 """The facts and moves that all parts of a quorum machine share."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.environment.randomness import Randomness
@@ -34,7 +35,7 @@ from ottla.raft.states import (
     State,
     Unattached,
 )
-from ottla.raft.voters import ReplicaKey, Voter, VoterSet
+from ottla.raft.voters import NO_DIRECTORY, ReplicaKey, Voter, VoterSet
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.schema import Message
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 REQUESTS_MAX: Final = 1000
 """Requests in flight. Each API has one per node, so only a defect gets near this."""
+FIRST_SHARE: Final = 10
+"""The share of the election timeout that the first election after a start waits."""
 
 
 class LogDivergedError(Exception):
@@ -89,6 +92,8 @@ class QuorumCore:
         self.generation = 0
         """Counts the cuts of the log: a Sync from before a cut says nothing about the new tail."""
         self.now_ms = 0
+        self.has_stood = False
+        """Whether this replica has stood for election since its start."""
         self.wall_offset_ms = 0
         """The wall clock minus the monotonic clock; the driver keeps it up to date."""
         self.wake_ms: int | None = None
@@ -190,19 +195,33 @@ class QuorumCore:
         return self.now_ms + timeout_ms + self.dice.below(timeout_ms)
 
     def first_deadline_ms(self) -> int:
-        """Draw the end of the first timeout after a start; a single voter waits for no other."""
-        return self.now_ms if self.is_only_voter else self.election_deadline_ms()
+        """Draw the time until an election; the first election comes after a tenth of that.
+
+        A single voter waits for no other replica. A replica that has just started need not give
+        a leader time to appear, because its PreVotes find a leader that others follow. Kafka's
+        replicas wait for a whole timeout.
+        """
+        if self.has_stood:
+            return self.election_deadline_ms()
+        if self.is_only_voter:
+            return self.now_ms
+        timeout_ms = max(self.settings.election_timeout_ms // FIRST_SHARE, 1)
+        return self.now_ms + timeout_ms + self.dice.below(timeout_ms)
 
     # -- moves ----------------------------------------------------------------------------------
 
     def elect(self, election: ElectionState) -> None:
         """Change the election state, and have it persisted before anything depends on it."""
         old = self.election
+        if election.voted is not None and self.history.kraft_version == 0:
+            # The file of kraft.version 0 has no directory id.
+            election = replace(election, voted=ReplicaKey(election.voted.id))
         if election == old:
             return
         assert election.epoch >= old.epoch, f"epoch {election.epoch} after {old.epoch}"
         if election.epoch == old.epoch:
-            assert old.voted in {None, election.voted}, f"a second vote in epoch {old.epoch}"
+            is_same = old.voted is None or is_vote_for(election, old.voted)
+            assert is_same, f"a second vote in epoch {old.epoch}"
             assert old.leader_id in {None, election.leader_id}, f"two leaders in {old.epoch}"
         self.election = election
         self.actions.append(PersistElection(election))
@@ -215,6 +234,7 @@ class QuorumCore:
         allowed = STARTS if old is None else MOVES[old.role]
         assert state.role in allowed, f"no move from {old and old.role} to {state.role}"
         self._state = state
+        self.has_stood |= isinstance(state, Nominee)
         if isinstance(old, Leader):
             self.on_leadership_end(old)
 
@@ -234,7 +254,7 @@ class QuorumCore:
             return max(state.deadline_ms, self.now_ms)
         if isinstance(state, Nominee):
             return max(state.deadline_ms, self.now_ms + 1)
-        return self.election_deadline_ms()
+        return self.first_deadline_ms()
 
     def become_follower(self, epoch: int, leader_id: int, leader: Node) -> None:
         """Follow the leader of this epoch or a higher one."""
@@ -371,15 +391,24 @@ class QuorumCore:
 
     def next_bootstrap_server(self) -> Node | None:
         """Return the bootstrap servers, and the voters, in turn; None if there is none."""
+        nodes = [Node(None, *address) for address in self.identity.bootstrap_servers]
+        nodes += [one for one in map(self.address_of, self.other_voters()) if one is not None]
         own = {(one.host, one.port) for one in self.identity.endpoints}
-        servers = [Node(None, *one) for one in self.identity.bootstrap_servers if one not in own]
-        if not servers:
-            known = (self.address_of(voter) for voter in self.other_voters())
-            servers = [node for node in known if node is not None]
+        by_address = {node[1:]: node for node in nodes if node[1:] not in own}
+        servers = list(by_address.values())
         if not servers:
             return None
         self._next_bootstrap = (self._next_bootstrap + 1) % len(servers)
         return servers[self._next_bootstrap]
+
+
+def is_vote_for(election: ElectionState, nominee: ReplicaKey) -> bool:
+    """Whether the vote is for this nominee; a vote of kraft.version 0 has no directory id."""
+    voted = election.voted
+    if voted is None or voted.id != nominee.id:
+        return False
+    directories = {voted.directory_id, nominee.directory_id}
+    return len(directories) == 1 or NO_DIRECTORY in directories
 
 
 def refuse_wrong_cluster(core: QuorumCore, cluster_id: str | None) -> None:

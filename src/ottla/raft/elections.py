@@ -11,7 +11,7 @@ from typing import Any, Final
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.raft.actions import Node
-from ottla.raft.core import QuorumCore, Sent, refuse_wrong_cluster
+from ottla.raft.core import QuorumCore, Sent, is_vote_for, refuse_wrong_cluster
 from ottla.raft.election_state import ElectionState
 from ottla.raft.messages import (
     begin_response,
@@ -45,7 +45,8 @@ _NONE: Final = ErrorCode.NONE
 
 def grants_vote(election: ElectionState, nominee: ReplicaKey) -> bool:
     """Whether an epoch's vote is still free for this nominee, or is its already."""
-    return election.leader_id is None and (election.voted is None or election.voted == nominee)
+    is_free = election.voted is None or is_vote_for(election, nominee)
+    return election.leader_id is None and is_free
 
 
 def grants_pre_vote(state: State) -> bool:
@@ -183,8 +184,10 @@ class Elections:
         core = self._core
         state = core.state
         may_vote = isinstance(state, Unattached) or state.role is PROSPECTIVE
-        if not may_vote or not grants_vote(core.election, nominee):
-            return core.election.voted == nominee and core.election.leader_id is None
+        if not may_vote or is_vote_for(core.election, nominee):
+            return is_vote_for(core.election, nominee) and core.election.leader_id is None
+        if not grants_vote(core.election, nominee):
+            return False
         core.elect(ElectionState(core.epoch, None, nominee))
         if isinstance(state, Unattached | Nominee):
             # The election that this vote is for gets the time of a whole timeout.
@@ -279,7 +282,10 @@ class Elections:
 
     def _check_leader(self, epoch: int, leader_id: int) -> ErrorCode:
         election = self._core.election
-        if leader_id < 0 or leader_id == self._core.key.id:
+        # A leader calls itself before it announces another address.
+        is_own = leader_id == self._core.key.id
+        leads = isinstance(self._core.state, Leader) and epoch == election.epoch
+        if leader_id < 0 or (is_own and not leads):
             return ErrorCode.INVALID_REQUEST
         if epoch < election.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

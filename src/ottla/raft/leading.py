@@ -95,11 +95,10 @@ class Leading:
                 granting_voters=[LeaderChangeVoter(voter_id=key.id) for key in sorted(granted)],
             )
         ]
-        own = voters.match(core.key)
-        is_stale = own is not None and own != core.identity.voter
-        if version > 0 and (core.history.voters_offset < 0 or is_stale):
+        if version > 0 and core.history.voters_offset < 0:
+            # The directory was formatted with them: now they get into the log.
             records.append(KRaftVersionRecord(version=0, k_raft_version=version))
-            records.append(voters.updated(core.identity.voter).record())
+            records.append(voters.record())
         return records
 
     def append_control(self, records: list[Message]) -> int:

@@ -11,7 +11,8 @@ The parts:
     leading        appends, answers to Fetch and FetchSnapshot, the high watermark, check-quorum
     following      Fetch and FetchSnapshot of a follower, cuts of its log
     describing     DescribeQuorum
-    voter_changes  AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, and joining by itself
+    voter_changes  AddRaftVoter, RemoveRaftVoter, and joining by itself
+    voter_updates  UpdateRaftVoter, and the upgrade of kraft.version
     core           the facts and the moves that the parts share
 
 The driver must keep these rules:
@@ -27,7 +28,7 @@ from typing import Final
 
 from ottla.environment.randomness import Randomness
 from ottla.raft.actions import Action, DeleteBefore, LeaderChanged, Node
-from ottla.raft.core import QuorumCore, Sent
+from ottla.raft.core import QuorumCore, Sent, is_vote_for
 from ottla.raft.describing import Describing
 from ottla.raft.election_state import ElectionState
 from ottla.raft.elections import Elections
@@ -48,6 +49,7 @@ from ottla.raft.states import (
     Unattached,
 )
 from ottla.raft.voter_changes import VoterChanges
+from ottla.raft.voter_updates import VoterUpdates
 from ottla.raft.voters import ReplicaKey
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -87,6 +89,7 @@ class QuorumMachine:
         self.following = Following(self.core)
         self.describing = Describing(self.core)
         self.voter_changes = VoterChanges(self.core, self.leading)
+        self.voter_updates = VoterUpdates(self.core, self.leading, self.voter_changes)
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -111,6 +114,11 @@ class QuorumMachine:
         return self.core.high_watermark
 
     @property
+    def kraft_version(self) -> int:
+        """The newest level of kraft.version in the log, committed or not."""
+        return self.core.history.kraft_version
+
+    @property
     def progress(self) -> Mapping[ReplicaKey, Progress]:
         """The last fetches of the other replicas from this leader; empty if it does not lead."""
         state = self.core.state
@@ -128,14 +136,15 @@ class QuorumMachine:
         core = self.core
         core.now_ms = now_ms
         election = core.election
+        has_own_vote = is_vote_for(election, core.key)
         if core.outline.last_epoch > election.epoch:
             core.elect(ElectionState(core.outline.last_epoch))
             core.move(Unattached(core.first_deadline_ms()))
-        elif election.leader_id == core.key.id and election.voted in {None, core.key}:
+        elif election.leader_id == core.key.id and (election.voted is None or has_own_vote):
             self._start_after_leadership()
         elif election.leader_id is not None and election.leader_id != core.key.id:
             self._start_with_leader(election.leader_id)
-        elif election.voted == core.key and core.may_stand:
+        elif has_own_vote and core.may_stand:
             ballot = Ballot(is_pre_vote=False, granted={core.own_voter_key})
             core.move(Nominee(CANDIDATE, core.election_deadline_ms(), ballot))
         else:
@@ -149,14 +158,14 @@ class QuorumMachine:
             core.elect(ElectionState(core.epoch + 1))
             core.move(Unattached(core.now_ms))
         else:
-            core.move(Resigned(core.election_deadline_ms(), ()))
+            core.move(Resigned(core.first_deadline_ms(), ()))
 
     def _start_with_leader(self, leader_id: int) -> None:
         core = self.core
         voter = core.voters.voter(leader_id)
         node = None if voter is None else core.address_of(voter)
         if node is None:
-            core.move(Unattached(core.election_deadline_ms()))
+            core.move(Unattached(core.first_deadline_ms()))
         else:
             core.become_follower(core.epoch, leader_id, node)
 
@@ -205,7 +214,7 @@ class QuorumMachine:
             case RemoveRaftVoterRequest():
                 self.voter_changes.on_remove(token, request)
             case UpdateRaftVoterRequest():
-                self.voter_changes.on_update(token, request)
+                self.voter_updates.on_update(token, request)
             case _:
                 raise AssertionError(f"{type(request).__name__} is none of the quorum's requests")
 
@@ -223,6 +232,7 @@ class QuorumMachine:
                 self.elections.on_vote_response(sent, response)
             case BeginQuorumEpochResponse():
                 self.elections.on_begin_response(sent, response)
+                self.voter_updates.on_call_end(correlation_id, response)
             case EndQuorumEpochResponse():
                 self.elections.on_end_response(sent, response)
             case FetchResponse():
@@ -232,9 +242,19 @@ class QuorumMachine:
             case ApiVersionsResponse():
                 self.voter_changes.on_versions(correlation_id, response)
             case AddRaftVoterResponse() | RemoveRaftVoterResponse() | UpdateRaftVoterResponse():
-                self.voter_changes.on_own_response(sent, response.error_code)
+                self._on_own_response(sent, response)
             case _:
                 raise AssertionError(f"{type(response).__name__} answers none of the requests")
+
+    def _on_own_response(
+        self,
+        sent: Sent,
+        response: AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterResponse,
+    ) -> None:
+        if response.error_code:
+            self.core.back_off(sent)
+        elif isinstance(response, UpdateRaftVoterResponse):
+            self.voter_updates.on_own_response(sent)
 
     def on_failure(self, correlation_id: int, now_ms: int) -> list[Action]:
         """Handle the end of a request without a response: it is sent again after a backoff."""
@@ -250,6 +270,7 @@ class QuorumMachine:
             self.voter_changes.on_versions(correlation_id, None)
         elif isinstance(sent.request, BeginQuorumEpochRequest):
             self.leading.on_begin_failure(sent)
+            self.voter_updates.on_call_end(correlation_id)
 
     def on_unsupported(self, correlation_id: int, now_ms: int) -> list[Action]:
         """Handle UNSUPPORTED_VERSION: the node does not know this version of the request."""
@@ -257,6 +278,7 @@ class QuorumMachine:
         sent = self.core.end_request(correlation_id, is_failed=True)
         if sent is not None and isinstance(sent.request, VoteRequest):
             self.elections.on_vote_unsupported(sent)
+        self.voter_updates.on_call_end(correlation_id)
         return self._poll()
 
     def on_unreachable(self, node: Node, now_ms: int) -> list[Action]:
@@ -297,6 +319,14 @@ class QuorumMachine:
         """Append a batch as leader; see `Leading.propose`. Returns its offset, and the actions."""
         self.core.now_ms = now_ms
         offset = self.leading.propose(batch)
+        return offset, self._poll()
+
+    def upgrade_kraft_version(
+        self, version: int, *, is_validated_only: bool, now_ms: int
+    ) -> tuple[int | None, list[Action]]:
+        """Raise kraft.version as leader; see `VoterUpdates.upgrade`."""
+        self.core.now_ms = now_ms
+        offset = self.voter_updates.upgrade(version, is_validated_only=is_validated_only)
         return offset, self._poll()
 
     def snapshot_start(self, snapshot_id: SnapshotId, timestamp_ms: int) -> SnapshotStart:
@@ -352,12 +382,25 @@ class QuorumMachine:
                 self.leading.poll(state)
                 if self.core.state is state:
                     self.voter_changes.poll_leader(state)
+                if self.core.state is state:
+                    self.voter_updates.poll_leader(state)
             case Resigned():
                 self.elections.poll_resigned(state)
             case Follower():
                 self.following.poll(state)
                 if self.core.state is state:
-                    self.voter_changes.poll_follower(state)
+                    self._poll_entry(state)
+
+    def _poll_entry(self, state: Follower) -> None:
+        """Have the leader correct this replica's entry, or join by itself."""
+        core = self.core
+        if not core.is_due(state.next_update_ms):
+            return
+        state.next_update_ms = core.now_ms + core.settings.fetch_timeout_ms
+        core.wake(state.next_update_ms)
+        request = self.voter_updates.request_of(state) or self.voter_changes.joining_request()
+        if request is not None and state.has_fetched and core.can_send(state.leader, type(request)):
+            core.send(state.leader, request)
 
     def _poll_nominee(self, state: Nominee) -> None:
         self.elections.poll_nominee(state)

@@ -124,6 +124,8 @@ class Follower:
     next_update_ms: int
     """The time to look whether the voter set has this replica's present address, or has it."""
     has_fetched: bool = False
+    has_told_entry: bool = False
+    """With kraft.version 0, whether this leader knows this voter's entry."""
     is_alarmed: bool = False
     """Whether a broken connection has already led to a PreVote since the last fetch."""
     download: Download | None = None
@@ -150,6 +152,14 @@ class ParkedFetch(NamedTuple):
     request: Message
     key: ReplicaKey
     deadline_ms: int
+
+
+class VoterCall(NamedTuple):
+    """A call of the new address of a voter, before its entry is updated."""
+
+    voter: Voter
+    token: object | None
+    """None if the leader calls itself."""
 
 
 class ChangeKind(Enum):
@@ -188,6 +198,12 @@ class Leader:
     """The voters that have fetched since the last majority did."""
     parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
     change: VoterChange | None = None
+    calls: dict[int, VoterCall] = field(default_factory=dict)
+    """The calls of voters' new addresses, by correlation id."""
+    announced: dict[int, Voter] = field(default_factory=dict)
+    """With kraft.version 0, the entries that voters have told, by id."""
+    next_update_ms: int = 0
+    """The time to look whether the voter set has this leader's present address."""
     began_ms: dict[ReplicaKey, int] = field(default_factory=dict)
     """The times of the last BeginQuorumEpoch requests."""
     role: Role = LEADER

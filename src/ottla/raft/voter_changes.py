@@ -1,4 +1,4 @@
-"""Changes of the voter set, which needs kraft.version 1: one voter at a time, one change at a time.
+"""Changes of the voter set, which need kraft.version 1: one voter at a time, one change at a time.
 
 A leader begins a change only when its high watermark is known and the last Voters record is
 committed. So the majorities of two consecutive sets always have a common voter, and a record of
@@ -13,16 +13,16 @@ from typing import Final
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.raft.actions import Node
-from ottla.raft.core import QuorumCore, Sent, refuse_wrong_cluster
+from ottla.raft.core import QuorumCore, refuse_wrong_cluster
 from ottla.raft.leading import Leading
 from ottla.raft.messages import node_of
-from ottla.raft.states import ChangeKind, Follower, Leader, VoterChange
+from ottla.raft.states import ChangeKind, Leader, VoterChange
 from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.wire.messages import add_raft_voter, update_raft_voter
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from ottla.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.wire.messages.update_raft_voter import UpdateRaftVoterResponse
 from ottla.wire.schema import Message
 
 KRAFT_VERSION_FEATURE: Final = "kraft.version"
@@ -32,7 +32,7 @@ SOFTWARE_NAME: Final = "ottla"
 
 
 class VoterChanges:
-    """The part of a quorum machine that changes the voters, or asks the leader to."""
+    """The part of a quorum machine that adds and removes voters, or asks the leader to."""
 
     def __init__(self, core: QuorumCore, leading: Leading) -> None:
         self._core = core
@@ -47,7 +47,7 @@ class VoterChanges:
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         endpoints = tuple(Endpoint(one.name, one.host, one.port) for one in request.listeners)
         try:
-            state = self._ready_leader(request.cluster_id)
+            state = self._dynamic_leader(request.cluster_id)
             node = self._newcomer(key, endpoints)
         except ApiError as error:
             core.respond(token, _answer(ChangeKind.ADD, error))
@@ -115,7 +115,7 @@ class VoterChanges:
         core = self._core
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         try:
-            state = self._ready_leader(request.cluster_id)
+            state = self._dynamic_leader(request.cluster_id)
             voter = self._exact_voter(key)
         except ApiError as error:
             core.respond(token, _answer(ChangeKind.REMOVE, error))
@@ -133,52 +133,27 @@ class VoterChanges:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} is the last voter")
         return voter
 
-    def on_update(self, token: object, request: UpdateRaftVoterRequest) -> None:
-        """Append the set with other addresses or versions of a voter."""
+    def update(self, state: Leader, voter: Voter, token: object | None) -> None:
+        """Append the set with another entry of a voter."""
         core = self._core
-        feature = request.k_raft_version_feature
-        voter = Voter(
-            ReplicaKey(request.voter_id, request.voter_directory_id),
-            tuple(Endpoint(one.name, one.host, one.port) for one in request.listeners),
-            feature.min_supported_version,
-            feature.max_supported_version,
-        )
-        try:
-            state = self._ready_leader(request.cluster_id)
-            self._check_update(state, voter, request.current_leader_epoch)
-        except ApiError as error:
-            core.respond(token, self._answer_update(error))
-            return
         deadline_ms = core.now_ms + core.settings.request_timeout_ms
         state.change = VoterChange(ChangeKind.UPDATE, token, voter, deadline_ms)
         self._append(state, core.voters.updated(voter))
 
-    def _check_update(self, state: Leader, voter: Voter, epoch: int) -> None:
-        core = self._core
-        if epoch != core.epoch:
-            raise ApiError(_epoch_error(epoch, core.epoch))
-        self._leading.hear(state, voter.key)
-        known = core.voters.voter(voter.key.id)
-        if known is None or known.key != voter.key:
-            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"{voter.key} is no voter")
-        if not voter.endpoints or not voter.supports(core.history.kraft_version):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"voter {voter.key} has no address, or not kraft.version"
-                f" {core.history.kraft_version}",
-            )
-
-    def _ready_leader(self, cluster_id: str | None) -> Leader:
-        """Return the leader's state if it may begin a change."""
+    def ready_leader(self, cluster_id: str | None) -> Leader:
+        """Return the leader's state if no change is pending; ApiError says why not."""
         core, state = self._core, self._core.state
         refuse_wrong_cluster(core, cluster_id)
         if not isinstance(state, Leader):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this controller does not lead")
-        if core.history.kraft_version < 1:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "kraft.version 0 has fixed voters")
         if not may_change_voters(state, core.history.voters_offset):
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is pending")
         return state
+
+    def _dynamic_leader(self, cluster_id: str | None) -> Leader:
+        if isinstance(self._core.state, Leader) and self._core.history.kraft_version < 1:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "kraft.version 0 has fixed voters")
+        return self.ready_leader(cluster_id)
 
     def _append(self, state: Leader, voters: VoterSet) -> None:
         core = self._core
@@ -207,25 +182,29 @@ class VoterChanges:
         self._respond(change, error)
 
     def _respond(self, change: VoterChange, error: ApiError | None) -> None:
-        if change.token is None:
-            return
         token, change.token = change.token, None
         if change.kind is ChangeKind.UPDATE:
-            self._core.respond(token, self._answer_update(error))
-        else:
+            self.respond_to_update(token, error)
+        elif token is not None:
             self._core.respond(token, _answer(change.kind, error))
 
     def _on_leadership_end(self, state: Leader) -> None:
+        lost = ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader has changed; the change may happen"
+        )
         if state.change is not None:
-            lost = ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader has changed; the change may happen"
-            )
             self._end(state, lost)
+        for call in state.calls.values():
+            self.respond_to_update(call.token, lost)
+        state.calls.clear()
 
-    def _answer_update(self, error: ApiError | None) -> UpdateRaftVoterResponse:
+    def respond_to_update(self, token: object | None, error: ApiError | None) -> None:
+        """Answer a voter; the leader's own update has no token."""
+        if token is None:
+            return
         core = self._core
         leader, leader_id = core.leader, core.election.leader_id
-        return UpdateRaftVoterResponse(
+        response = UpdateRaftVoterResponse(
             error_code=ErrorCode.NONE if error is None else error.code,
             current_leader=update_raft_voter.CurrentLeader(
                 leader_id=-1 if leader_id is None else leader_id,
@@ -234,28 +213,21 @@ class VoterChanges:
                 port=0 if leader is None else leader.port,
             ),
         )
+        core.respond(token, response)
 
-    # -- a follower's own entry -----------------------------------------------------------------
+    # -- a follower that joins by itself --------------------------------------------------------
 
-    def poll_follower(self, state: Follower) -> None:
-        """Have the leader correct this replica's entry, or join by itself."""
-        core = self._core
-        if core.history.kraft_version < 1 or not core.is_due(state.next_update_ms):
-            return
-        state.next_update_ms = core.now_ms + core.settings.fetch_timeout_ms
-        core.wake(state.next_update_ms)
-        request = self._own_request()
-        if request is None or not state.has_fetched:
-            return
-        if core.can_send(state.leader, type(request)):
-            core.send(state.leader, request)
+    def joining_request(self) -> AddRaftVoterRequest | RemoveRaftVoterRequest | None:
+        """Return the request of an observer that joins by itself, None if it does not join.
 
-    def _own_request(self) -> Message | None:
+        A voter with its id and another directory is removed first: it is this node, with a former
+        disk.
+        """
         core = self._core
         known = core.voters.voter(core.key.id)
-        if known is not None and known.key == core.key:
-            return None if known == core.identity.voter else self._update()
-        if not (core.settings.has_auto_join and core.identity.is_controller and core.voters):
+        has_joined = known is not None and known.key == core.key
+        may_join = core.settings.has_auto_join and core.identity.is_controller
+        if has_joined or not may_join or not core.voters or core.history.kraft_version < 1:
             return None
         if known is not None:
             return RemoveRaftVoterRequest(
@@ -275,28 +247,6 @@ class VoterChanges:
             ack_when_committed=False,
         )
 
-    def _update(self) -> UpdateRaftVoterRequest:
-        identity = self._core.identity
-        return UpdateRaftVoterRequest(
-            cluster_id=identity.cluster_id,
-            current_leader_epoch=self._core.epoch,
-            voter_id=identity.key.id,
-            voter_directory_id=identity.key.directory_id,
-            listeners=[
-                update_raft_voter.Listener(name=one.name, host=one.host, port=one.port)
-                for one in identity.endpoints
-            ],
-            k_raft_version_feature=update_raft_voter.KRaftVersionFeature(
-                min_supported_version=identity.min_version,
-                max_supported_version=identity.max_version,
-            ),
-        )
-
-    def on_own_response(self, sent: Sent, code: int) -> None:
-        """Let a refused request wait for the next period."""
-        if code != ErrorCode.NONE:
-            self._core.back_off(sent)
-
 
 def may_change_voters(state: Leader, voters_offset: int) -> bool:
     """Whether no change is pending, and the newest voter set is committed in this epoch."""
@@ -311,11 +261,6 @@ def _with_versions(voter: Voter, response: ApiVersionsResponse | None) -> Voter:
         if feature.name == KRAFT_VERSION_FEATURE:
             return Voter(voter.key, voter.endpoints, feature.min_version, feature.max_version)
     return Voter(voter.key, voter.endpoints, 0, 0)
-
-
-def _epoch_error(theirs: int, ours: int) -> ErrorCode:
-    is_older = theirs < ours
-    return ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def _answer(kind: ChangeKind, error: ApiError | None) -> Message:
