@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.raft import elections, leading, voter_changes
-from ottla.raft.actions import PersistElection
+from ottla.raft.actions import Node, PersistElection
 from ottla.raft.core import QuorumCore
 from ottla.raft.election_state import ElectionState
 from ottla.raft.elections import Elections
@@ -19,6 +19,7 @@ from ottla.raft.leading import Leading
 from ottla.raft.log_outline import MATCHES, ControlHistory, LogOutline
 from ottla.raft.quorum_machine import QuorumMachine
 from ottla.raft.states import Follower, Leader, Nominee, State
+from ottla.raft.voter_updates import VoterUpdates
 from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -258,7 +259,15 @@ def losing_in_step() -> AbstractContextManager[None]:
     def fixed(self: QuorumCore) -> int:
         return self.now_ms + self.settings.election_timeout_ms
 
-    return patched(QuorumCore, "election_deadline_ms", fixed)
+    @contextmanager
+    def both() -> Iterator[None]:
+        with (
+            patched(QuorumCore, "election_deadline_ms", fixed),
+            patched(QuorumCore, "first_deadline_ms", fixed),
+        ):
+            yield
+
+    return both()
 
 
 def waiting_for_begin_for_ever() -> AbstractContextManager[None]:
@@ -363,6 +372,117 @@ def appending_records_of_later_epochs() -> AbstractContextManager[None]:
     return patched(Following, "_is_next", in_order)
 
 
+def letting_diverging_fetches_wait() -> AbstractContextManager[None]:
+    """A Fetch that diverges is answered at its timeout: KAFKA-15100."""
+    answer = Leading._answer
+
+    def late(self: Leading, state: Leader, parked: Any) -> None:
+        asked = parked.request.topics[0].partitions[0]
+        found = self._core.outline.compare(asked.fetch_offset, asked.last_fetched_epoch)
+        if found.diverging is not None and not self._core.is_due(parked.deadline_ms):
+            state.parked[parked.key] = parked
+        else:
+            answer(self, state, parked)
+
+    return patched(Leading, "_answer", late)
+
+
+def waiting_for_the_whole_timeout() -> AbstractContextManager[None]:
+    """A replica that has just started waits as long as any other replica."""
+    return patched(QuorumCore, "first_deadline_ms", QuorumCore.election_deadline_ms)
+
+
+# -- high watermarks and snapshots -----------------------------------------------------------------
+
+
+def letting_the_high_watermark_fall() -> AbstractContextManager[None]:
+    """A new voter with a shorter log takes the high watermark back."""
+    return patched(leading, "may_commit", lambda state, offset: offset > state.epoch_start_offset)
+
+
+def committing_all_at_the_start() -> AbstractContextManager[None]:
+    """A replica that starts applies its whole log: KAFKA-14857."""
+    start = QuorumMachine.start
+
+    def committing(self: QuorumMachine, now_ms: int) -> Any:
+        self.core.commit(self.core.outline.end_offset)
+        return start(self, now_ms)
+
+    return patched(QuorumMachine, "start", committing)
+
+
+def reading_voters_behind_a_snapshot() -> AbstractContextManager[None]:
+    """A snapshot has the voters of the log's end: KAFKA-14618."""
+
+    def newest(self: ControlHistory, offset: int) -> VoterSet:
+        return self.voters
+
+    return patched(ControlHistory, "voters_before", newest)
+
+
+# -- addresses and kraft.version -------------------------------------------------------------------
+
+
+def believing_addresses_at_once() -> AbstractContextManager[None]:
+    """The leader does not call a voter's new address: KAFKA-20661."""
+
+    def believing(self: VoterUpdates, state: Leader, voter: Voter, token: object | None) -> None:
+        self._check(voter)
+        self._store(state, voter, token)
+
+    return patched(VoterUpdates, "_begin", believing)
+
+
+def believing_own_address() -> AbstractContextManager[None]:
+    """The leader calls the other voters, and not itself."""
+    begin = VoterUpdates._begin
+
+    def believing(self: VoterUpdates, state: Leader, voter: Voter, token: object | None) -> None:
+        if token is None:
+            self._store(state, voter, token)
+        else:
+            begin(self, state, voter, token)
+
+    return patched(VoterUpdates, "_begin", believing)
+
+
+def upgrading_without_all_voters() -> AbstractContextManager[None]:
+    """kraft.version is raised before each voter has told its directory id."""
+    upgrade = VoterUpdates.upgrade
+
+    def early(self: VoterUpdates, version: int, *, is_validated_only: bool) -> int | None:
+        state = self._core.state
+        if isinstance(state, Leader):
+            for voter in self._core.voters.voters:
+                state.announced.setdefault(voter.key.id, voter)
+        return upgrade(self, version, is_validated_only=is_validated_only)
+
+    return patched(VoterUpdates, "upgrade", early)
+
+
+def telling_entries_once() -> AbstractContextManager[None]:
+    """With kraft.version 0, a voter tells its entry to its first leader alone."""
+    request_of = VoterUpdates.request_of
+    told = set()
+
+    def once(self: VoterUpdates, state: Follower) -> Any:
+        if state.has_told_entry:
+            told.add(self._core)
+        return None if self._core in told else request_of(self, state)
+
+    return patched(VoterUpdates, "request_of", once)
+
+
+def knowing_bootstrap_servers_alone() -> AbstractContextManager[None]:
+    """A replica without a leader never asks the voters in its log."""
+
+    def configured(self: QuorumCore) -> Node | None:
+        servers = [Node(None, *one) for one in self.identity.bootstrap_servers]
+        return servers[0] if servers else None
+
+    return patched(QuorumCore, "next_bootstrap_server", configured)
+
+
 MUTANTS: dict[str, Mutant] = {
     mutant.__name__: mutant
     for mutant in (
@@ -393,5 +513,15 @@ MUTANTS: dict[str, Mutant] = {
         telling_high_watermarks_with_records,
         hearing_a_leader_that_has_left,
         appending_records_of_later_epochs,
+        letting_diverging_fetches_wait,
+        waiting_for_the_whole_timeout,
+        letting_the_high_watermark_fall,
+        committing_all_at_the_start,
+        reading_voters_behind_a_snapshot,
+        believing_addresses_at_once,
+        believing_own_address,
+        upgrading_without_all_voters,
+        telling_entries_once,
+        knowing_bootstrap_servers_alone,
     )
 }

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable
 
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ZERO_UUID
 from ottla.raft.actions import Append
 from ottla.raft.election_state import ElectionState, quorum_state_bytes
-from ottla.raft.messages import fetch_response, vote_request
+from ottla.raft.messages import fetch_request, fetch_response, vote_request
 from ottla.raft.quorum_machine import QuorumMachine
 from ottla.raft.settings import Identity, QuorumSettings
 from ottla.raft.snapshots import SnapshotId
 from ottla.raft.states import PROSPECTIVE, UNATTACHED, Follower
 from ottla.raft.voters import Endpoint, ReplicaKey
-from ottla.simulation.quorum.replica import CLUSTER, PORT, Replica
+from ottla.simulation.quorum.replica import CLUSTER, LISTENER, PORT, Replica
 from ottla.simulation.quorum.story import remove_request
 from ottla.simulation.quorum.world import QuorumWorld, directory_id
-from ottla.wire.messages import fetch
+from ottla.wire.messages import fetch, update_raft_voter
+from ottla.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from ottla.wire.messages.vote import VoteRequest, VoteResponse
 from ottla.wire.records.batch import batch_at
 from ottla.wire.records.builder import BatchBuilder, build_batch
@@ -102,6 +104,53 @@ def followers_learn_the_high_watermark_at_once() -> None:
         world.now_ms + 200,
         until=lambda: all(one.machine.high_watermark > offset for one in followers),
     )
+
+
+def a_diverging_follower_is_told_at_once() -> None:
+    """Its log is longer than the leader's."""
+    world, leader = led_world(3)
+    epoch, end_offset = leader.machine.core.outline.end
+    stranger = Identity(ReplicaKey(9, directory_id(9, 0)), CLUSTER, ())
+    request = fetch_request(
+        stranger,
+        epoch=epoch,
+        log_end=(epoch, end_offset + 5),
+        log_start_offset=0,
+        high_watermark=end_offset,
+        wait_ms=500,
+        bytes_max=1000,
+    )
+    answer = world.admin_answers[world.ask(leader, request)]
+    assert answer is not None, "the answer waits"
+    diverging = answer.responses[0].partitions[0].diverging_epoch
+    assert (diverging.epoch, diverging.end_offset) == (epoch, end_offset)
+
+
+def an_address_of_another_node_is_refused() -> None:
+    """A voter advertises an address at which another voter answers."""
+    world, leader = led_world(3)
+    voter, other = (one for one in world.replicas.values() if one is not leader)
+    request = UpdateRaftVoterRequest(
+        cluster_id=CLUSTER,
+        current_leader_epoch=leader.machine.epoch,
+        voter_id=voter.number,
+        voter_directory_id=voter.disk.directory_id,
+        listeners=[update_raft_voter.Listener(name=LISTENER, host=str(other.number), port=PORT)],
+        k_raft_version_feature=update_raft_voter.KRaftVersionFeature(max_supported_version=1),
+    )
+    before = leader.machine.core.voters
+    number = world.ask(leader, request)
+    assert world.run(world.now_ms + 3000, until=lambda: world.admin_answers[number] is not None)
+    assert world.admin_answers[number].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert leader.machine.core.voters == before
+
+
+def a_first_election_comes_soon() -> None:
+    """Three replicas with empty logs elect a leader within the least election timeout."""
+    world = QuorumWorld(1)
+    world.form(3)
+    world.start()
+    assert world.run(500, until=lambda: has_leader(world))
 
 
 def losers_do_not_try_again_in_step() -> None:
@@ -240,6 +289,9 @@ SCENARIOS: dict[str, tuple[str, Callable[[], None]]] = {
         ("forgetting_the_vote", a_lost_pre_vote_keeps_the_vote),
         ("voting_although_a_leader_is_known", a_known_leader_gets_no_rival),
         ("leading_with_shorter_logs", a_longer_log_of_an_earlier_epoch_gets_no_vote),
+        ("letting_diverging_fetches_wait", a_diverging_follower_is_told_at_once),
+        ("believing_addresses_at_once", an_address_of_another_node_is_refused),
+        ("waiting_for_the_whole_timeout", a_first_election_comes_soon),
         ("appending_records_of_later_epochs", a_record_of_a_later_epoch_is_not_appended),
     )
 }

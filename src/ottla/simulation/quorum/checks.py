@@ -9,7 +9,7 @@ Q6   a batch is committed, told or answered only when it is synced on a majority
      force; high watermarks never fall
 Q7   every committed batch stays on a majority of the newest committed voters' disks
 Q8   consecutive voter sets differ by one voter; the set in memory is the last set in the log; the
-     leader has one change in flight at most
+     leader has one change in flight at most; a committed address has answered
 Q9   epochs never fall on a disk, and the memory has the epoch of the disk
 Q10  a snapshot is at every log start above 0, and equals the log up to its end; leaders load none
 
@@ -173,7 +173,7 @@ class QuorumChecks:
             return
         if isinstance(request, AddRaftVoterRequest) and request.ack_when_committed:
             key = ReplicaKey(request.voter_id, request.voter_directory_id)
-            if not self.committed_voters.has(key):
+            if key not in self.committed_voters.keys:
                 raise InvariantError("Q6", f"{key} is no voter although it was answered")
         if isinstance(request, RemoveRaftVoterRequest):
             key = ReplicaKey(request.voter_id, request.voter_directory_id)
@@ -284,6 +284,14 @@ class QuorumChecks:
         if found.voters is not None:
             self.committed_voters = found.voters
             self.sets += 1
+            self._check_addresses(replica, found.voters)
+
+    def _check_addresses(self, replica: "Replica", voters: VoterSet) -> None:
+        """Check that each voter of a committed set accepts connections at its address."""
+        for voter in voters.voters:
+            ports = replica.world.replicas[voter.key.id].ports
+            if any(endpoint.port not in ports for endpoint in voter.endpoints):
+                raise InvariantError("Q8", f"voter {voter.key} has an address of no node")
 
     def _is_durable(self, voters: VoterSet, entry: Entry) -> bool:
         disks = [self.disk_of(key) for key in voters.keys]

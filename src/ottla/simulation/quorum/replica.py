@@ -40,7 +40,7 @@ class Replica:
         self.port = PORT
         """The advertised port."""
         self.ports = {PORT}
-        """The ports that accept connections."""
+        """The ports that accept connections: the advertised port may be wrong."""
         self.life = 0
         self.disks_lost = 0
         self.has_pre_vote = True
@@ -208,7 +208,10 @@ class Replica:
     def _perform_one(self, action: acts.Action) -> None:
         match action:
             case acts.PersistElection():
-                self.disk.quorum_state = quorum_state_bytes(action.state, 1)
+                machine = self.machine
+                ids = [key.id for key in machine.core.voters.keys]
+                content = quorum_state_bytes(action.state, machine.kraft_version, ids)
+                self.disk.quorum_state = content
                 self.world.checks.persisted(self.key, action.state)
             case acts.SendRequest():
                 self.world.send_request(self, action)

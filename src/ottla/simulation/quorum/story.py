@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from random import Random  # noqa: TID251 - only the type: the stream is given
 from typing import Final
 
+from ottla.model.api_error import ApiError
+from ottla.raft.actions import Action
 from ottla.raft.states import Follower, Leader
-from ottla.raft.voters import ReplicaKey
+from ottla.raft.voters import NO_DIRECTORY, ReplicaKey
 from ottla.simulation.checks.checkers import Violation
 from ottla.simulation.checks.history import Outcome
 from ottla.simulation.quorum.checks import InvariantError
@@ -37,7 +39,9 @@ FAULTS: Final = (
     "loss",
     "late",
 )
-CHANGES: Final = ("add", "remove", "update")
+CHANGES: Final = ("add", "remove", "update", "mistake", "upgrade")
+WRONG_PORT: Final = PORT - 1
+"""No node accepts connections there."""
 SECONDS: Final = 12.0
 LED_MS: Final = 10_000
 """After the last fault a leader commits within ten election timeouts."""
@@ -58,10 +62,14 @@ class Setting:
     faults: tuple[str, ...] = FAULTS
     changes: tuple[str, ...] = CHANGES
     fault_pause_ms: int = 700
+    change_pause_ms: int = 700
     snapshot_every: int = 0
     has_auto_join: bool = False
     old_voters: int = 0
     """The number of voters without PreVote."""
+    kraft_version: int = 1
+    bootstrap: int = 0
+    """The number of bootstrap servers, which are voters and keep their disks; 0 for all nodes."""
     crash_share: float = 0.0
     write_pause_ms: int = 100
     sync_ms: int = 5
@@ -75,9 +83,12 @@ class Setting:
             faults=tuple(one for one in FAULTS if stream.random() < 0.6),
             changes=tuple(one for one in CHANGES if stream.random() < 0.6),
             fault_pause_ms=stream.choice((300, 700, 1500)),
+            change_pause_ms=stream.choice((200, 500, 1500)),
             snapshot_every=stream.choice((0, 5, 20)),
             has_auto_join=stream.random() < 0.4,
             old_voters=stream.choice((0, 0, 0, 1, 2)),
+            kraft_version=stream.choice((0, 1, 1, 1, 1)),
+            bootstrap=stream.choice((0, 0, 0, 1, 2)),
             crash_share=stream.choice((0.0, 0.0, 0.002, 0.01)),
             write_pause_ms=stream.choice((60, 150, 400)),
             sync_ms=stream.choice((2, 5, 50, 300)),
@@ -101,7 +112,15 @@ class QuorumStory:
         world.snapshot_every, world.crash_share = setting.snapshot_every, setting.crash_share
         world.sync_ms = setting.sync_ms
         world.speaks_bytes = world.seed % 16 == 0
-        world.form(setting.voters, setting.observers, has_auto_join=setting.has_auto_join)
+        world.form(
+            setting.voters,
+            setting.observers,
+            kraft_version=setting.kraft_version,
+            has_auto_join=setting.has_auto_join,
+        )
+        if setting.bootstrap:
+            count = min(setting.bootstrap, setting.voters)
+            world.bootstrap = self._dice.sample(range(1, setting.voters + 1), count)
         for replica in list(world.replicas.values())[: setting.old_voters]:
             replica.has_pre_vote = False
         world.start()
@@ -133,7 +152,7 @@ class QuorumStory:
         if self._is_over or not self.setting.changes:
             return
         self._do(self._dice.choice(self.setting.changes))
-        self.world.after(self._some(1000), self._change)
+        self.world.after(self._some(self.setting.change_pause_ms), self._change)
 
     def _do(self, name: str) -> None:
         self.faults[name] += 1
@@ -210,10 +229,14 @@ class QuorumStory:
     def _do_wipe(self, replica: Replica) -> None:
         """Lose a disk, if the others keep all that is committed."""
         world = self.world
+        if self.setting.bootstrap and replica.number in world.bootstrap:
+            return
         voters = world.checks.committed_voters
         newest = [world.checks.voters_on(disk) for disk in world.disks.values()]
         if any(one and one.keys != voters.keys for one in newest) or len(voters) < 3:
             return  # A change is going on: fewer disks may be needed for the next set's majority.
+        if any(key.directory_id == NO_DIRECTORY for key in voters.keys):
+            return  # With kraft.version 0, a voter with an empty disk votes, as in Kafka.
         # Also batches that only the lost disk has acknowledged: a commit may follow.
         needed = [*world.checks.truth[-1:], *replica.disk.entries[-1:]]
         for key in voters.keys:
@@ -247,11 +270,43 @@ class QuorumStory:
 
     def _do_update(self, replica: Replica) -> None:
         """Move a replica to another port; its former ports stay open."""
+        port = PORT + self._dice.randint(0, 5)
+        replica.ports.add(port)
+        self._advertise(replica, port)
+
+    def _do_mistake(self, replica: Replica) -> None:
+        """Let a replica advertise a wrong address for some time."""
+        self._advertise(replica, WRONG_PORT)
+        self.world.after(self._some(4000), lambda: self._correct(replica))
+
+    def _correct(self, replica: Replica) -> None:
+        if replica.port == WRONG_PORT:
+            self._advertise(replica, PORT)
+
+    def _advertise(self, replica: Replica, port: int) -> None:
         if replica.is_up:
             replica.kill()
-            replica.port = PORT + self._dice.randint(0, 5)
-            replica.ports.add(replica.port)
             self.world.after(self._some(300), replica.start_if_down)
+        replica.port = port
+
+    def _do_upgrade(self, _: Replica) -> None:
+        leader = self._any_leader()
+        if leader is not None and not leader.is_paused:
+            self._upgrade(leader)
+
+    def _upgrade(self, leader: Replica) -> bool:
+        """Raise kraft.version to 1; return False if the leader refuses."""
+
+        def step() -> list[Action]:
+            return leader.machine.upgrade_kraft_version(
+                1, is_validated_only=False, now_ms=self.world.now_ms
+            )[1]
+
+        try:
+            leader.handle(step)
+        except ApiError:
+            return False
+        return True
 
     def _any_leader(self) -> Replica | None:
         leaders = [one for one in self.world.replicas.values() if one.leads]
@@ -266,6 +321,7 @@ class QuorumStory:
         world.network.cut, world.network.loss_share, world.network.late_share = set(), 0.0, 0.0
         for replica in world.replicas.values():
             replica.resume()
+            self._correct(replica)
             replica.start_if_down()
         world.checks.check_durability()
 
@@ -275,6 +331,8 @@ class QuorumStory:
         if not world.run(world.now_ms + LED_MS, until=lambda: world.checks.truth_end > committed):
             raise InvariantError("Q12", f"no commit in {LED_MS} ms: {[*world.replicas.values()]}")
         self._require_well(end_ms)
+        if "upgrade" in self.setting.changes:
+            self._require_upgrade()
         # A Fetch that was lost before the end of the faults lets its follower time out now.
         world.run(world.now_ms + LOST_MS)
         self._require_well(world.now_ms + HEALED_MS)
@@ -294,6 +352,17 @@ class QuorumStory:
         if not world.run(end_ms, until=self._is_well):
             raise InvariantError("Q12", f"not well for long: {list(world.replicas.values())}")
 
+    def _require_upgrade(self) -> None:
+        """Upgrade kraft.version: each voter has told the leader its entry."""
+        world = self.world
+        if not world.run(world.now_ms + HEALED_MS, until=self._has_upgraded):
+            raise InvariantError("Q12", "kraft.version cannot be upgraded although all is well")
+        self._require_well(world.now_ms + HEALED_MS)
+
+    def _has_upgraded(self) -> bool:
+        leader = self.world.leader
+        return leader is not None and self._upgrade(leader)
+
     def _is_well(self) -> bool:
         leader = self.world.leader
         if leader is None:
@@ -310,11 +379,14 @@ class QuorumStory:
     def _is_joining(self, leader: Replica) -> bool:
         """Whether a replica still has to join, or to update its entry."""
         voters = leader.machine.core.voters
+        if leader.machine.kraft_version == 0:
+            return False
         for replica in self.world.replicas.values():
-            known = voters.match(replica.key)
-            if known is None and self.setting.has_auto_join:
+            known = voters.voter(replica.number)
+            is_voter = known is not None and known.key == replica.key
+            if not is_voter and self.setting.has_auto_join:
                 return True
-            if known is not None and known != replica.machine.core.identity.voter:
+            if is_voter and known != replica.machine.core.identity.voter:
                 return True
         return False
 

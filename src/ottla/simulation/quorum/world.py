@@ -13,7 +13,7 @@ from zlib import crc32
 from ottla.raft import actions as acts
 from ottla.raft.settings import QuorumSettings
 from ottla.raft.snapshots import SnapshotStart
-from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from ottla.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.simulation.quorum.checks import QuorumChecks
 from ottla.simulation.quorum.disk import QuorumDisk, entry_of
 from ottla.simulation.quorum.replica import LISTENER, PORT, Replica
@@ -81,17 +81,30 @@ class QuorumWorld:
 
     # -- building ---------------------------------------------------------------------------------
 
-    def form(self, voters: int, observers: int = 0, **settings: Any) -> None:
-        """Format disks: the first replicas are voters, the others know only their servers."""
+    def form(
+        self, voters: int, observers: int = 0, *, kraft_version: int = 1, **settings: Any
+    ) -> None:
+        """Format disks: the first replicas are voters, the others know only their servers.
+
+        With kraft.version 0 all replicas know the voters from their settings.
+        """
         numbers = range(1, voters + observers + 1)
         self.bootstrap = list(numbers)
-        keys = [ReplicaKey(number, directory_id(number, 0)) for number in numbers[:voters]]
-        entries = [Voter(key, (Endpoint(LISTENER, str(key.id), PORT),)) for key in keys]
-        start = SnapshotStart(0, 1, VoterSet(tuple(entries)))
+        keys = [
+            ReplicaKey(number, directory_id(number, 0) if kraft_version else NO_DIRECTORY)
+            for number in numbers[:voters]
+        ]
+        first = VoterSet(
+            tuple(Voter(key, (Endpoint(LISTENER, str(key.id), PORT),)) for key in keys)
+        )
+        start = SnapshotStart(0, kraft_version, first)
         self.checks.form(start)
         for number in numbers:
-            is_voter = number <= voters
-            self.disks[number] = QuorumDisk(directory_id(number, 0), start if is_voter else None)
+            own_id = directory_id(number, 0)
+            if kraft_version == 0:
+                self.disks[number] = QuorumDisk(own_id, static_voters=first)
+            else:
+                self.disks[number] = QuorumDisk(own_id, start if number <= voters else None)
             self.replicas[number] = Replica(self, number, QuorumSettings(**settings))
 
     def start(self) -> None:
