@@ -1,10 +1,20 @@
 """A replica of the metadata log in memory: the test sets its leader and its high watermark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ottla.broker.metadata_store.quorum.snapshot_writer import SnapshotSettings
+from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
 from ottla.broker.quorum.metadata_replica import Fetched, ReplicaListener
+from ottla.environment.clock import Clock
+from ottla.machines.controller.settings import ControllerSettings
 from ottla.metadata.record_frames import batch_of, metadata_records_of
-from ottla.metadata.records import MetadataRecord
+from ottla.metadata.records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NoOpRecord,
+)
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset
@@ -14,8 +24,31 @@ from ottla.raft.voters import VoterSet
 from ottla.wire.records.batch import Buffer, RecordBatch, batch_at
 from ottla.wire.records.quorum_control import LeaderChangeMessage, control_batch
 from ottla.wire.schema import Message
+from tests.metadata_building import CLUSTER_ID, InlineExecutor
 
 LEVEL = 30
+LEVELS = [FeatureLevelRecord(name="metadata.version", feature_level=LEVEL)]
+
+
+def open_quorum_store(
+    replica: "ReplicaTwin",
+    clock: Clock,
+    *,
+    idle_ms: int = 0,
+    bootstrap: Callable[[], Sequence[MetadataRecord]] = lambda: LEVELS,
+    **snapshots: int,
+) -> QuorumMetadataStore:
+    """Open a store; its cluster begins with these records."""
+    return QuorumMetadataStore(
+        CLUSTER_ID,
+        replica,
+        ControllerSettings(broker_id=replica.node_id),
+        clock=clock,
+        threads=InlineExecutor(),
+        bootstrap=bootstrap,
+        snapshots=SnapshotSettings(**snapshots),
+        idle_ms=idle_ms,
+    )
 
 
 class ReplicaTwin:
@@ -26,6 +59,7 @@ class ReplicaTwin:
         self.epoch = LeaderEpoch(0)
         self.leader: Node | None = None
         self.voters = VoterSet()
+        self.kraft_version = 1
         self.high_watermark = Offset(0)
         self.batches: list[RecordBatch] = []
         self.start_offset = Offset(0)
@@ -68,7 +102,7 @@ class ReplicaTwin:
     def fetched(self) -> Mapping[BrokerId, Fetched]:
         return self.fetched_by_id
 
-    async def handle(self, request: Message) -> Message:
+    async def handle(self, request: Message, version: int | None = None) -> Message:
         raise NotImplementedError(request)
 
     async def close(self) -> None:
@@ -122,6 +156,11 @@ class ReplicaTwin:
         """Return all records in the log."""
         data = [one for one in self.batches if not one.is_control]
         return [record for batch in data for record in metadata_records_of(batch)]
+
+    def data(self) -> list[MetadataRecord]:
+        """Return the records that change the metadata."""
+        marks = BeginTransactionRecord | EndTransactionRecord | NoOpRecord
+        return [record for record in self.records() if not isinstance(record, marks)]
 
     def _append(self, batch: Buffer) -> Offset:
         added = batch_at(bytearray(batch))

@@ -1,5 +1,6 @@
 """One trace of decisions gives the same metadata in every store (M11)."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,12 @@ import pytest
 from ottla.machines.controller.features import FeatureUpdate
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
+from ottla.metadata.difference import records_between
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord
+from ottla.metadata.replay import replay
 from ottla.model.api_error import ApiError
+from ottla.model.identifiers import Offset
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.randomness import dice
 from ottla.wire.messages import incremental_alter_configs as configs
@@ -23,24 +27,34 @@ from ottla.wire.messages.alter_partition_reassignments import (
 from ottla.wire.messages.create_partitions import CreatePartitionsTopic
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from tests.metadata_building import new_topic, open_store, uuid_of
+from tests.metadata_building import CLUSTER_ID, new_topic, open_store, uuid_of
+from tests.replica_twin import ReplicaTwin, open_quorum_store
 from tests.simulation.stores import Stores, in_sync_request, new_broker
 
 STEPS = 80
 Decide = Callable[[Controller], Decision[MetadataRecord, Any]]
 
 
-class Twins:
-    """A cluster over ZooKeeper and an embedded store, with the same requests."""
+class Triplets:
+    """A cluster over ZooKeeper, an embedded store, and an active controller of a quorum."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = dice(seed, "twins")
+        self.dice = dice(seed, "triplets")
         self.stores = Stores(seed, 4)
         self.embedded = open_store(SimulatedDisk())
+        self.replica = ReplicaTwin()
+        self.quorum = open_quorum_store(
+            self.replica,
+            self.stores.world.machine("quorum").clock,
+            bootstrap=lambda: records_between(ClusterImage(CLUSTER_ID), self.embedded.image),
+        )
         self.number = 0
         self.steps: list[str] = []
 
     async def story(self) -> None:
+        running = asyncio.ensure_future(self.quorum.run())
+        self.replica.commits_at_once = True
+        self.replica.lead(1)
         self.stores.start_all()
         await self.stores.until_settled()
         for broker_id in self.stores.ids:
@@ -56,6 +70,9 @@ class Twins:
             await act()
             await self.stores.until_settled()
             assert seen(self.cluster) == seen(self.embedded.image), self.steps[-3:]
+            assert seen(self.quorum.image) == seen(self.embedded.image), self.steps[-3:]
+        running.cancel()
+        await asyncio.wait([running])
 
     @property
     def cluster(self) -> ClusterImage:
@@ -66,18 +83,24 @@ class Twins:
         (controller,) = self.stores.controllers()
         return controller
 
-    async def both(self, decide: Callable[[ClusterImage], Decide]) -> None:
-        """Execute a decision in both stores, each with its own broker epochs."""
+    async def every(self, decide: Callable[[ClusterImage], Decide]) -> None:
+        """Execute a decision in every store, each with its own broker epochs."""
         outcomes = []
         for image, execute in (
             (self.cluster, lambda one: self.stores.execute(self.controller, one)),
             (self.embedded.image, self.embedded.execute),
+            (self.quorum.image, self.quorum.execute),
         ):
             try:
                 outcomes.append(await execute(decide(image)))
             except ApiError as error:
                 outcomes.append(error.code)
-        assert outcomes[0] == outcomes[1], self.steps[-1]
+        assert outcomes[0] == outcomes[1] == outcomes[2], self.steps[-1]
+
+    async def others(self, decide: Decide) -> None:
+        """Execute a decision that the cluster over ZooKeeper comes to by itself."""
+        await self.embedded.execute(decide)
+        await self.quorum.execute(decide)
 
     # -- the events -----------------------------------------------------------------------------
 
@@ -87,20 +110,20 @@ class Twins:
         settings = {"min_insync_replicas": "2"} if self.dice.random() < 0.5 else {}
         count, factor = self.dice.randrange(1, 5), self.dice.randrange(1, 4)
         topic = new_topic(f"t{self.number}", count, factor, **settings)
-        await self.both(
+        await self.every(
             lambda _: lambda one: one.create_topics([topic], topic_ids=[topic_id], start=start)
         )
 
     async def delete(self) -> None:
         if self.dice.random() < 0.3:
             wanted = [DeleteTopicState(name=name) for name in self._some_topic()]
-            await self.both(lambda _: lambda one: one.delete_topics(wanted))
+            await self.every(lambda _: lambda one: one.delete_topics(wanted))
 
     async def grow(self) -> None:
         for name in self._some_topic():
             count = len(self.cluster.topics[name].partitions) + self.dice.randrange(3)
             wanted = [CreatePartitionsTopic(name=name, count=count)]
-            await self.both(lambda _: lambda one: one.create_partitions(wanted, start=1))
+            await self.every(lambda _: lambda one: one.create_partitions(wanted, start=1))
 
     async def configure(self) -> None:
         (kind, name), setting, values = self.dice.choice(
@@ -125,7 +148,7 @@ class Twins:
             decision = one.incremental_alter_configs(wanted)
             return Decision(decision.records, repr(decision.response))
 
-        await self.both(lambda _: decide)
+        await self.every(lambda _: decide)
 
     async def alter(self) -> None:
         for name in self._some_topic():
@@ -133,7 +156,7 @@ class Twins:
             others = [one for one in partition.replicas if self.dice.random() < 0.7]
             if partition.leader != NO_LEADER:
                 in_sync = [partition.leader, *others]
-                await self.both(
+                await self.every(
                     lambda image: (
                         lambda one: one.alter_partition(in_sync_request(image, name, 0, in_sync))
                     )
@@ -146,7 +169,7 @@ class Twins:
             request = AlterPartitionReassignmentsRequest(
                 topics=[ReassignableTopic(name=name, partitions=[wanted])]
             )
-            await self.both(lambda _: lambda one: one.reassign_partitions(request))
+            await self.every(lambda _: lambda one: one.reassign_partitions(request))
 
     async def elect(self) -> None:
         request = ElectLeadersRequest(election_type=self.dice.randrange(2), topic_partitions=None)
@@ -155,17 +178,17 @@ class Twins:
             decision = one.elect_leaders(request)
             return Decision(decision.records, sorted(map(repr, decision.response)))
 
-        await self.both(lambda _: decide)
+        await self.every(lambda _: decide)
 
     async def prefer(self) -> None:
-        await self.both(lambda _: lambda one: one.prefer_leaders())
+        await self.every(lambda _: lambda one: one.prefer_leaders())
         level, upgrade_type = self.dice.randrange(3), self.dice.choice([1, 2])
         update = FeatureUpdate("transaction.version", level, upgrade_type)
-        await self.both(lambda _: lambda one: one.update_features([update]))
+        await self.every(lambda _: lambda one: one.update_features([update]))
 
     async def allocate(self) -> None:
         broker_id = self.controller
-        await self.both(
+        await self.every(
             lambda image: (
                 lambda one: one.allocate_producer_ids(
                     broker_id, image.brokers[broker_id].broker_epoch
@@ -179,7 +202,7 @@ class Twins:
         if len(running) > 2:
             broker_id = self.dice.choice(running)
             self.stores.kill(broker_id)
-            await self.embedded.execute(lambda one: one.fence_broker(broker_id))
+            await self.others(lambda one: one.fence_broker(broker_id))
 
     async def start(self) -> None:
         stopped = [one for one in self.stores.ids if not self.stores.machine(one).is_running]
@@ -191,9 +214,9 @@ class Twins:
     async def _register(self, broker_id: int, *, has_lost_tail: bool) -> None:
         broker = replace(new_broker(broker_id), is_fenced=True)
         if has_lost_tail:
-            await self.embedded.execute(lambda one: one.forget_tail(broker_id))
-        await self.embedded.execute(lambda one: one.register_broker(broker))
-        await self.embedded.execute(lambda one: one.unfence_broker(broker_id))
+            await self.others(lambda one: one.forget_tail(broker_id))
+        await self.others(lambda one: one.register_broker(broker))
+        await self.others(lambda one: one.unfence_broker(broker_id))
 
     def _some_topic(self) -> list[str]:
         names = sorted(self.cluster.topics)
@@ -211,8 +234,10 @@ def seen(image: ClusterImage) -> object:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 15, 33, 53])
-def test_one_trace_gives_the_same_metadata_embedded_and_in_zookeeper(seed: int) -> None:
-    twins = Twins(seed)
-    twins.stores.run(twins.story)
-    twins.stores.rules.check()
-    assert twins.embedded.image.topics
+def test_one_trace_gives_the_same_metadata_in_every_store(seed: int) -> None:
+    triplets = Triplets(seed)
+    triplets.stores.run(triplets.story)
+    triplets.stores.rules.check()
+    assert triplets.embedded.image.topics
+    replayed = replay(ClusterImage(CLUSTER_ID), triplets.replica.data(), Offset(0))
+    assert seen(replayed) == seen(triplets.quorum.image), "the log says the same"

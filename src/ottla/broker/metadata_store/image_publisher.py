@@ -72,6 +72,13 @@ class ImagePublisher:
             self._publishing = asyncio.ensure_future(self._publish_all())
         return outcome
 
+    async def published(self) -> None:
+        """Return when everything queued so far is published; ApiError if that has failed."""
+        if self._waiting:
+            # Shielded: a cancelled caller must not end the future of the others.
+            await asyncio.shield(self._waiting[-1].outcome)
+        self.check()
+
     def check(self) -> None:
         """Raise ApiError if something could not be published."""
         if self._failure is not None:

@@ -62,6 +62,11 @@ class MetadataReplica(Protocol):
         ...
 
     @property
+    def kraft_version(self) -> int:
+        """The newest kraft.version in the log."""
+        ...
+
+    @property
     def high_watermark(self) -> Offset:
         """The log is known as committed up to here; the log's start before that is known."""
         ...

@@ -146,6 +146,11 @@ class QuorumReplica:
         return self._life.machine.core.voters
 
     @property
+    def kraft_version(self) -> int:
+        """The newest kraft.version in the log."""
+        return self._life.machine.core.history.kraft_version
+
+    @property
     def high_watermark(self) -> Offset:
         """The log is known as committed up to here."""
         return Offset(max(self._known_committed, self._life.machine.high_watermark))

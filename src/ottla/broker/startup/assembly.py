@@ -36,6 +36,7 @@ from ottla.broker.startup.broker_service import (
     OpenService,
     no_service,
 )
+from ottla.broker.startup.endpoints import Endpoints
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.metadata_backend import open_metadata
 from ottla.broker.startup.metadata_mode import MetadataMode
@@ -64,7 +65,6 @@ from ottla.machines.controller.features import CLAIMED_LEVELS
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.settings import GroupSettings
 from ottla.metadata.image import BrokerImage, Endpoint
-from ottla.model.address import Address
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import Listener
 from ottla.storage.files.open_files import OPEN_FILES_MAX
@@ -83,21 +83,6 @@ _DESCRIPTORS_SHARE: Final = 4
 """Where there are few, one in so many is for logs, and as many are reserved."""
 _PLAINTEXT_NUMBER: Final = 0
 _log = logging.getLogger(__name__)
-
-
-class Endpoints:
-    """The advertised end of each listener; filled in once the ports are bound."""
-
-    def __init__(self) -> None:
-        self._by_listener: dict[str, Address] = {}
-
-    def advertise(self, listener: str, host: str, port: int) -> None:
-        """Set the advertised address for clients of this listener."""
-        self._by_listener[listener] = Address(host, port)
-
-    def advertised(self, listener: str) -> Address:
-        """Return where clients of this listener should come."""
-        return self._by_listener[listener]
 
 
 class Broker:
@@ -184,7 +169,7 @@ class Broker:
     ) -> Self:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla")
         notifier = Notifier(environment.clock)
-        metadata = await open_metadata(config, environment, notifier, threads, log_dirs)
+        metadata = await open_metadata(config, environment, notifier, threads, log_dirs, operations)
         broker = cls(
             config, environment, threads, metadata, notifier, operations, log_dirs, service
         )

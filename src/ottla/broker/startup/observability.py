@@ -182,17 +182,8 @@ class Operations:
         store.subscribe(TopicNotices(store.image).on_change)
         elections = Elections(store.image, is_controller)
         store.subscribe(elections.on_change)
-        self._notices = Notices(log_dirs, server.closed_by_reason, self._clock)
-        garbage = GarbageCollection(lambda: server.requests_bytes)
-        self._watch = LoopWatch(
-            asyncio.get_running_loop(),
-            self._clock,
-            [self._notices.look],
-            [self.meters.a_minute_has_passed, garbage.a_minute_has_passed],
-        )
-        self._watch.start()
-        self._admin.health.set_ready(self._watch, log_dirs)
-        start_seconds = (self._clock.monotonic_ms() - self._started_ms) / _MS_PER_SECOND
+        watch = self._begin_watch(log_dirs, server)
+        start_seconds = self._start_seconds()
         sources = Sources(
             config=self._config,
             clock=self._clock,
@@ -206,12 +197,35 @@ class Operations:
             elections=elections,
             meters=self.meters,
             cold_reads=self.cold_reads,
-            watch=self._watch,
+            watch=watch,
             start_seconds=start_seconds,
             damage=replication.scrubber.counts,
         )
         self._admin.serve_metrics(sources)
         _log.info("broker %d is ready after %.3f s", self._config.node_id, start_seconds)
+
+    def announce_controller_ready(self, log_dirs: LogDirs, server: Server) -> None:
+        """Report that other nodes can connect to this controller."""
+        self._begin_watch(log_dirs, server)
+        _log.info(
+            "controller %d is ready after %.3f s", self._config.node_id, self._start_seconds()
+        )
+
+    def _begin_watch(self, log_dirs: LogDirs, server: Server) -> LoopWatch:
+        self._notices = Notices(log_dirs, server.closed_by_reason, self._clock)
+        garbage = GarbageCollection(lambda: server.requests_bytes)
+        self._watch = LoopWatch(
+            asyncio.get_running_loop(),
+            self._clock,
+            [self._notices.look],
+            [self.meters.a_minute_has_passed, garbage.a_minute_has_passed],
+        )
+        self._watch.start()
+        self._admin.health.set_ready(self._watch, log_dirs)
+        return self._watch
+
+    def _start_seconds(self) -> float:
+        return (self._clock.monotonic_ms() - self._started_ms) / _MS_PER_SECOND
 
     async def watch_over(self, serving: Coroutine[Any, Any, None]) -> None:
         """Wait for this to end; NoLogDirLeftError if every log dir has failed before."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from ottla.broker.controller.cluster_membership import Cluster
@@ -16,13 +15,13 @@ from ottla.broker.requests.routes import Route, Routes
 from ottla.broker.startup.cluster_settings import rebalance_seconds, shut_down_ms
 from ottla.broker.startup.controller_routes import routes_for_brokers
 from ottla.broker.startup.environment import Environment
+from ottla.broker.startup.incarnation import Incarnation
 from ottla.broker.startup.lost_tail import LostTail
 from ottla.concurrency.first_of import first_of
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.machines.controller.settings import ControllerSettings
-from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.metadata.records import MetadataRecord
+from ottla.metadata.image import BrokerImage
 from ottla.model.api_error import ApiError
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.storage.log_dirs.log_dirs import LogDirs
@@ -62,14 +61,14 @@ class InZooKeeper:
         )
         folders = log_dirs.online_paths
         self.directory_ids = identity.directory_ids
-        self._node_id = config.node_id
         self._shut_down_ms = shut_down_ms(config)
         self._source = source
-        self._threads = threads
-        self._lost_tail = LostTail(environment.disk, folders, environment.boot_id)
-        self._follower: ImageFollower | None = None
-        self._may_be_lost = True
-        self._has_begun = False
+        self._incarnation = Incarnation(
+            config.node_id,
+            lambda: store.broker_epoch,
+            LostTail(environment.disk, folders, environment.boot_id),
+            threads,
+        )
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
@@ -123,57 +122,22 @@ class InZooKeeper:
     @property
     def may_leave_cleanly(self) -> bool:
         """Whether the end of no log is missing, or the cluster has recorded it."""
-        return not self._may_be_lost
-
-    # -- the logs -------------------------------------------------------------------------------
+        return not self._incarnation.may_have_lost_tail
 
     async def follow_with(self, follower: ImageFollower) -> None:
-        """Open the logs before the broker registers: recovery may take long.
-
-        They get their roles by the first image with this incarnation of the broker.
-        """
-        self._follower = follower
-        self._may_be_lost = self._lost_tail.may_be_lost()
-        if not self._may_be_lost:
-            await self._note_boot()  # a broker that is killed while it opens logs loses nothing
-        await follower.open_logs(await self.store.look_ahead())
-        self.store.prepare_by(self._prepare)
-        self.store.subscribe(self._on_change)
+        """Open the logs; they get their roles once the broker is registered."""
+        await self._incarnation.open_logs(follower, await self.store.look_ahead())
+        self._incarnation.follow(self.store)
         self.store.on_session_lost(follower.resign)
-
-    async def _prepare(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        assert self._follower is not None
-        if self._has_begun:
-            await self._follower.prepare(image, records)
-        elif self._is_known_to(image):
-            self._has_begun = True
-            await self._follower.begin_with(image)
-
-    def _on_change(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        assert self._follower is not None
-        if self._has_begun:
-            self._follower.on_change(image, records)
-
-    def _is_known_to(self, image: ClusterImage) -> bool:
-        own = image.brokers.get(self._node_id)
-        return own is not None and own.broker_epoch == self.store.broker_epoch
-
-    async def _note_boot(self) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._lost_tail.note_known)
 
     # -- being a broker -------------------------------------------------------------------------
 
     async def register(self, broker: BrokerImage) -> None:
         """Register, and wait until the controller has recorded it."""
-        assert self._follower is not None
-        running = self.store.run(broker, has_lost_tail=self._may_be_lost)
+        running = self.store.run(broker, has_lost_tail=self._incarnation.may_have_lost_tail)
         self._running = asyncio.ensure_future(running)
         await first_of(self.store.wait_until_in_service(), self._wait_for_failure())
-        if self._may_be_lost:
-            await self._note_boot()
-            self._may_be_lost = False
-        self._follower.registered()
+        await self._incarnation.registered()
 
     def routes(self, here: Routes) -> dict[int, Route]:
         """Add the requests of other brokers, and forward requests for the controller."""

@@ -16,6 +16,7 @@ from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.broker.metadata_store.zookeeper.store import ForeignClusterError
 from ottla.broker.startup.assembly import Broker
 from ottla.broker.startup.observability import keep_young
+from ottla.broker.startup.quorum.controller_node import ControllerNode
 from ottla.broker.startup.system_environment import this_machine
 from ottla.cli.support.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.support.exit_codes import WrongCallError, one_sentence
@@ -152,33 +153,39 @@ async def _serve(config: BrokerConfig, ready_file: Path | None) -> None:
     _warn_if_slow()
     raise_descriptors_max()
     stopping = asyncio.Event()
-    broker = await _started(config, stopping)
-    if broker is None:
+    node = await _started(config, stopping)
+    if node is None:
         _log.info("stopped before it was ready")
         return
-    addresses = [broker.endpoints.advertised(row.name) for row in config.broker_listeners]
+    listeners = config.broker_listeners or config.controller_listeners
+    addresses = [node.endpoints.advertised(row.name) for row in listeners]
     for host, port in addresses:
         _log.info("listening on %s:%d", host, port)
     try:
         if ready_file:
             write_atomically(ready_file, "{}:{}\n".format(*addresses[0]))
-        await broker.serve_until(stopping)
+        await node.serve_until(stopping)
         _log.info("stopping")
     finally:
         if ready_file:
             remove(ready_file)
-        await broker.stop()
+        await node.stop()
 
 
-async def _started(config: BrokerConfig, stopping: asyncio.Event) -> Broker | None:
-    """Return a running broker; None if a signal arrived during its start, after cleanup.
+async def _start(config: BrokerConfig) -> Broker | ControllerNode:
+    environment = this_machine(socket.gethostname())
+    if config.is_broker:
+        return await Broker.start(config, environment, open_services)
+    return await ControllerNode.start(config, environment)
+
+
+async def _started(config: BrokerConfig, stopping: asyncio.Event) -> Broker | ControllerNode | None:
+    """Return a running node; None if a signal arrived during its start, after cleanup.
 
     After the start, signals set `stopping`.
     """
     loop = asyncio.get_running_loop()
-    starting = loop.create_task(
-        Broker.start(config, this_machine(socket.gethostname()), open_services)
-    )
+    starting = loop.create_task(_start(config))
 
     def stop() -> None:
         if not stopping.is_set():

@@ -164,6 +164,7 @@ class Office:
     ) -> None:
         """Decide on a replay that is at the end of the log; report the size of each batch."""
         self.epoch = epoch
+        self._clock = clock
         self._replay = replay
         self._controller = controller
         self._log = ProposedLog(replica, replay, controller, clock, on_written)
@@ -184,17 +185,16 @@ class Office:
         """
         self._log.catch_up()
         if self._replay.transaction_offset is not None:
-            self._append([AbortTransactionRecord(reason="the active controller has changed")])
+            aborted = AbortTransactionRecord(reason="the active controller has changed")
+            self._decide(lambda _: Decision((aborted,), None))
         if METADATA_VERSION_FEATURE not in self._controller.image.level_by_feature:
-            records = list(bootstrap())
-            if _level_of(records, {}) >= TRANSACTIONS_SINCE:
-                begin = BeginTransactionRecord(name="Bootstrap records")
-                records = [begin, *records, EndTransactionRecord()]
-            self._append(records)
+            records = bootstrap()
+            self._decide(lambda controller: controller.bootstrap(records))
+        self._controller.take_office(self._clock.monotonic_ms())
 
     def write_no_op(self) -> None:
         """Append a record without effect: every node sees that the quorum can commit."""
-        self._append([NoOpRecord()])
+        self._decide(lambda _: Decision((NoOpRecord(),), None))
 
     async def execute(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
         """Decide, commit and publish; return the response of the decision.
@@ -204,9 +204,6 @@ class Office:
         response = self._decide(decide)
         await self._runtime.published()
         return response
-
-    def _append(self, records: Sequence[MetadataRecord]) -> None:
-        self._decide(lambda _: Decision(tuple(records), None))
 
     def _decide(self, decide: Callable[[Controller], Decision[MetadataRecord, T]]) -> T:
         if self.is_over:

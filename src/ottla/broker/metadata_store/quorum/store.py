@@ -103,6 +103,12 @@ class QuorumMetadataStore:
         """The epoch in which this node decides; None if it is not the active controller."""
         return self._office.epoch if self._office is not None and self.is_active else None
 
+    def has_expired_sessions(self, now_ms: int) -> bool:
+        """Whether a broker in service has been silent for a session, as the controller knows."""
+        brokers = self._controller.image.brokers.values()
+        expiry_ms = self._controller.sessions.next_expiry_ms(brokers)
+        return expiry_ms is not None and expiry_ms <= now_ms
+
     def subscribe(self, on_change: OnChange) -> None:
         """Call a listener for every image from now on, in order; it must not raise."""
         self._publisher.subscribe(on_change)
