@@ -65,9 +65,8 @@ def test_we_read_directories_that_kafkas_tool_formatted(config: Path) -> None:
 class FormattedByUs(KafkaNode):
     """A node of Kafka, from directories that `ottla storage format` prepared."""
 
-    def _format(self, disabled: tuple[str, ...]) -> None:
-        assert not disabled
-        ottla("format", "-t", CLUSTER, "-c", self._properties, "--standalone")
+    def format(self, *words: str) -> None:
+        ottla("format", "-t", CLUSTER, "-c", self.properties, *words)
 
 
 def test_a_kafka_node_starts_from_directories_that_we_formatted(tmp_path: Path) -> None:
