@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.broker.controller.controller_client import ActiveController
+from ottla.broker.requests.forwarded_identity import address_bytes, principal_bytes
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.routes import Handle, Route, Routes
 from ottla.model.api_error import ApiError
@@ -82,8 +83,8 @@ class Forwarding:
         header = RequestHeader(api_key, context.api_version, _CORRELATION_ID, context.client_id)
         envelope = EnvelopeRequest(
             request_data=b"".join(encode_request(header, request))[LENGTH_BYTES:],
-            request_principal=context.principal.encode(),
-            client_host_address=context.client_address.encode(),
+            request_principal=principal_bytes(context.principal),
+            client_host_address=address_bytes(context.client_address),
         )
         response = await self.controller.forward(envelope)
         if response is None:

@@ -2,12 +2,13 @@
 
 For brokers only, and not advertised to clients: it names another principal, so it counts only on
 listeners for brokers. Inside are requests that only the controller can answer. Principal and
-address are text, as in a request's context.
+address are in Kafka's format (`forwarded_identity.py`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottla.broker.requests.forwarded_identity import address_of, principal_of
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.response_error_codes import error_finder
 from ottla.broker.requests.routes import Routes
@@ -56,9 +57,9 @@ class EnvelopeHandler:
         except ProtocolError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"in an envelope: {error}") from None
         inner = RequestContext(
-            principal=_text(envelope.request_principal or b""),
+            principal=principal_of(envelope.request_principal or b""),
             client_id=header.client_id,
-            client_address=_text(envelope.client_host_address),
+            client_address=address_of(envelope.client_host_address),
             listener=context.listener,
             api_version=header.api_version,
             received_ms=context.received_ms,
@@ -70,10 +71,3 @@ class EnvelopeHandler:
             header.api_key, header.api_version, header.correlation_id, response
         )
         return b"".join(pieces)[LENGTH_BYTES:]
-
-
-def _text(data: bytes) -> str:
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError:
-        raise ApiError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE) from None

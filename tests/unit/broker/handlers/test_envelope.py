@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.handlers.delete_topics import VERSIONS, DeleteTopicsHandler
 from ottla.broker.handlers.envelope import EnvelopeHandler
+from ottla.broker.requests.forwarded_identity import address_bytes, principal_bytes
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.routes import Route
 from ottla.model.error_code import ErrorCode
@@ -30,7 +31,9 @@ def in_envelope(key: int, version: int, request: Message) -> EnvelopeRequest:
     header = RequestHeader(key, version, 7, "someone")
     data = b"".join(encode_request(header, request))[LENGTH_BYTES:]
     return EnvelopeRequest(
-        request_data=data, request_principal=b"User:someone", client_host_address=b"10.0.0.1"
+        request_data=data,
+        request_principal=principal_bytes("User:someone"),
+        client_host_address=address_bytes("10.0.0.1"),
     )
 
 
@@ -99,11 +102,21 @@ def test_nothing_but_requests_for_the_controller_may_be_inside(
     assert (answer.error_code, answer.response_data, seen) == (code, None, [])
 
 
-def test_a_name_that_is_no_text_is_not_believed() -> None:
+@pytest.mark.parametrize(
+    "principal", [b"", b"\x00\x01\x05User\x02m\x00\x00", b"\x00\x00\x05User", b"User:someone"]
+)
+def test_a_damaged_principal_is_not_believed(principal: bytes) -> None:
     envelope = in_envelope(ApiKey.DELETE_TOPICS, 4, REQUEST)
-    envelope.request_principal = b"\xff"
+    envelope.request_principal = principal
     answer, _ = handle(envelope)
     assert answer.error_code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    envelope = in_envelope(ApiKey.DELETE_TOPICS, 4, REQUEST)
+    envelope.client_host_address = b"10.0.0.1"
+    answer, _ = handle(envelope)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_clients_cannot_speak_in_the_name_of_others() -> None:
