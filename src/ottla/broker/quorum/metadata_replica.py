@@ -104,7 +104,8 @@ class MetadataReplica(Protocol):
     async def save_snapshot(self, end_offset: Offset, batches: Sequence[Buffer]) -> SnapshotId:
         """Write a snapshot of the committed records before an offset, on a thread; then trim.
 
-        The offset is the end of a committed batch. Older snapshots and the log before the newest
+        The offset is the end of a committed batch. OSError if the disk refuses; one snapshot at a
+        time. Older snapshots and the log before the newest
         snapshot go as `metadata.max.retention.*` says.
         """
         ...

@@ -28,6 +28,8 @@ from ottla.wire.records.batch import RecordBatch, batches
 
 RECORDS_PER_CHECKPOINT: Final = 1000
 READ_BYTES: Final = 1 << 20
+SEGMENT_BYTES_MIN: Final = 1 << 20
+"""No smaller segments because of a small retention."""
 
 
 class DamagedLogError(Exception):
@@ -41,7 +43,20 @@ class LogSettings:
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
     retention_bytes: int = 100 << 20
+    """-1 is no limit, as for the time."""
     retention_ms: int = 604_800_000
+
+    @property
+    def used_segment_bytes(self) -> int:
+        """The size of a segment: at most a quarter of the retention, which deletes whole ones."""
+        if self.retention_bytes < 0:
+            return self.segment_bytes
+        return min(self.segment_bytes, max(self.retention_bytes // 4, SEGMENT_BYTES_MIN))
+
+    def is_exceeded(self, size_bytes: int, age_ms: int) -> bool:
+        """Whether the records before a snapshot of this age may go."""
+        is_large = 0 <= self.retention_bytes < size_bytes
+        return is_large or 0 <= self.retention_ms < age_ms
 
 
 class QuorumLog:
@@ -60,7 +75,7 @@ class QuorumLog:
             directory,
             TopicConfig(
                 cleanup_policy=frozenset(),
-                segment_bytes=settings.segment_bytes,
+                segment_bytes=settings.used_segment_bytes,
                 segment_ms=settings.segment_ms,
                 file_delete_delay_ms=0,
             ),

@@ -254,7 +254,7 @@ class QuorumReplica:
                 return
             size_bytes = files.log.size_bytes + files.snapshots.size_bytes()
             age_ms = self._world.clock.now_ms() - files.timestamp_ms(later[0])
-            if size_bytes <= settings.retention_bytes and age_ms <= settings.retention_ms:
+            if not settings.is_exceeded(size_bytes, age_ms):
                 return
             life.delete_before(later[0])
 

@@ -10,6 +10,7 @@ All files but the last are Kafka's. Everything that a start finds is checked: a 
 lost durable records, or its vote, must not take part in the quorum as if it had them.
 """
 
+import errno
 import posixpath
 from dataclasses import dataclass, field
 from typing import Final
@@ -81,7 +82,9 @@ class ReplicaFiles:
                 " this controller from the quorum and format its directories again"
             ) from error
         except ApiError as error:
-            raise OSError(error.detail) from error
+            cause = error.__cause__
+            number = cause.errno if isinstance(cause, OSError) else None
+            raise OSError(number or errno.EIO, error.detail) from error
 
     @property
     def committed_offset(self) -> int:

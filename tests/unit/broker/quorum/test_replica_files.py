@@ -283,3 +283,18 @@ def test_a_torn_tail_is_cut_off() -> None:
     files = opened(disk)
     assert values(files) == [b"one"]
     assert files.log.notes
+
+
+def test_segments_are_smaller_than_the_retention() -> None:
+    assert LogSettings().used_segment_bytes == 25 << 20
+    assert LogSettings(segment_bytes=8 << 20).used_segment_bytes == 8 << 20
+    assert LogSettings(retention_bytes=-1).used_segment_bytes == 1 << 30
+    assert LogSettings(retention_bytes=0).used_segment_bytes == 1 << 20
+
+
+def test_no_limit_is_never_exceeded() -> None:
+    settings = LogSettings(retention_bytes=-1, retention_ms=1000)
+    assert settings.is_exceeded(0, 1001)
+    assert not settings.is_exceeded(1 << 40, 1000)
+    assert not LogSettings(retention_ms=-1).is_exceeded(100 << 20, 1 << 50)
+    assert LogSettings(retention_ms=-1).is_exceeded((100 << 20) + 1, 0)

@@ -1,5 +1,6 @@
 """Replicas in trouble: full disks, pauses, lost links, old logs, and changes of the voters."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import Offset
 from ottla.raft.snapshots import SnapshotId, SnapshotStart, snapshot_bytes
+from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.wire.messages.add_raft_voter import Listener as AddListener
 from ottla.wire.messages.describe_quorum import (
@@ -161,6 +163,28 @@ def test_a_follower_on_a_full_disk_stops_no_one_and_comes_back() -> None:
         disk.capacity_bytes = None
         await follower.committed(offset)
         assert follower.values() == [b"%d" % one for one in range(50)]
+
+    quorum.run(story())
+
+
+def test_a_disk_that_is_full_again_is_asked_again() -> None:
+    quorum = Quorum(1)
+
+    async def story() -> None:
+        node = await quorum.start(1)
+        await quorum.leader()
+        await commit(node, b"before")
+        faults = quorum.machine(1).disk.faults
+        faults.fail_on(OperationKind.WRITE, error=errno.ENOSPC)  # Although it reports free bytes.
+        with pytest.raises(ApiError):
+            node.propose(b"refused")
+        await quorum.elapse(5)
+        assert node.failures == []
+        assert not node.replica.is_leader
+        faults.heal()
+        await quorum.leader()
+        await commit(node, b"after")
+        assert node.values() == [b"before", b"after"]
 
     quorum.run(story())
 
