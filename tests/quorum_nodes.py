@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from concurrent.futures import Executor
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, cast
 
 from ottla.broker.dispatch import Dispatch
@@ -123,6 +124,7 @@ class QuorumNode:
         bootstrap: tuple[Any, ...] = (),
         is_controller: bool = True,
         cluster_id: str = CLUSTER,
+        vote_version_max: int | None = None,
     ) -> "QuorumNode":
         failures: list[Exception] = []
         routes: dict[int, Route] = {}
@@ -148,7 +150,10 @@ class QuorumNode:
             on_failed=failures.append,
         )
         node = cls(replica, server, world.clock, failures)
-        routes.update(routes_of(replica, node.asked))
+        add_routes(routes, replica, node.asked)
+        if vote_version_max is not None:
+            vote = routes[ApiKey.VOTE]
+            routes[ApiKey.VOTE] = replace(vote, versions=range(vote_version_max + 1))
         server.start()
         return node
 
@@ -202,9 +207,8 @@ class QuorumNode:
         await self._server.stop()
 
 
-def routes_of(replica: QuorumReplica, asked: Counter[str]) -> dict[int, Route]:
-    """Return the routes of a controller's listener that belong to the quorum."""
-    routes: dict[int, Route] = {}
+def add_routes(routes: dict[int, Route], replica: QuorumReplica, asked: Counter[str]) -> None:
+    """Add the routes of a controller's listener that belong to the quorum."""
 
     async def handle(context: RequestContext, request: Any) -> Any:
         asked[type(request).__name__] += 1
@@ -225,7 +229,6 @@ def routes_of(replica: QuorumReplica, asked: Counter[str]) -> dict[int, Route]:
         routes[key] = Route(range(first, last + 1), handle)
     first, last = API_BY_KEY[ApiKey.API_VERSIONS].request.versions
     routes[ApiKey.API_VERSIONS] = Route(range(first, last + 1), versions)
-    return routes
 
 
 def first_voters(*voters: Voter, kraft_version: int = 0) -> FirstVoters:

@@ -40,6 +40,7 @@ class Quorum:
         self.kraft_version = 0
         self.bootstrap: tuple[Address, ...] = ()
         self.observers = set(observers)
+        self.vote_version_max: int | None = None
 
     def machine(self, number: int) -> Machine:
         return self.world.machine(f"n{number}")
@@ -80,6 +81,7 @@ class Quorum:
             log_settings=self.log_settings,
             bootstrap=self.bootstrap,
             is_controller=number not in self.observers,
+            vote_version_max=self.vote_version_max,
         )
 
     async def start_all(self) -> None:
