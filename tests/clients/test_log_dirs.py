@@ -31,6 +31,8 @@ from tests.clients.raw_requests import ask
 SECONDS_MAX = 20
 MOVED_SECONDS_MAX = 90
 """A flush of each batch takes long on a busy disk."""
+PAUSE_SECONDS = 0.02
+"""Limits a writer to 2.5 MB a second: a copy never ends while a writer is faster than the disk."""
 
 
 @pytest.fixture
@@ -139,6 +141,7 @@ class Writer(threading.Thread):
                 )
                 self.count += 1
             self._producer.flush(SECONDS_MAX)
+            self._is_over.wait(PAUSE_SECONDS)
 
     def _on_delivery(self, error: object, _message: object) -> None:
         if error is not None:

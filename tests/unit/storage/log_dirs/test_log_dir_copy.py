@@ -74,6 +74,17 @@ def test_a_copy_is_the_log_batch_by_batch() -> None:
     assert again.end_offset == 13
 
 
+def test_a_swap_copies_the_batches_written_after_the_last_step() -> None:
+    folders = Folders()
+    folders.copy()
+    fill(folders.log, 3)
+    before = contents(folders.log)
+    folders.move.swap(NOW_MS, MARK)
+    moved = folders.dirs.log_of(PARTITION)
+    assert moved is not None
+    assert contents(moved) == before
+
+
 def test_what_retention_takes_meanwhile_is_not_missed() -> None:
     folders = Folders()
     folders.copy(steps=1)
