@@ -6,7 +6,7 @@ A driver holds the broker's address and no resources; a group member has to be c
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 SECONDS_MAX = 60
@@ -144,9 +144,25 @@ def read_until(
     while not is_so(found):
         shares = [sorted(member.partitions()) for member in members]
         assert time.monotonic() < deadline, f"{len(found)} records were read, shares are {shares}"
-        for member in members:
-            found += member.read()
+        found += _poll(members)
     return found
+
+
+def _poll(members: Sequence[Member]) -> list[Received]:
+    return [record for member in members for record in member.read()]
+
+
+def join_together(joins: Iterable[Callable[[], Member]], members: list[Member]) -> None:
+    """Add members one after another; the earlier members are polled meanwhile.
+
+    aiokafka waits for its first assignment, and a rebalance waits for members that do not poll.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        for join in joins:
+            joining = pool.submit(join)
+            while not wait([joining], timeout=0.01).done:
+                _poll(members)
+            members.append(joining.result())
 
 
 def close_together(members: Sequence[Member]) -> None:

@@ -39,7 +39,7 @@ def test_the_first_broker_that_answers_is_enough(broker: Broker) -> None:
 def test_a_broker_that_is_gone_is_waited_for_no_longer_than_was_said(broker: Broker) -> None:
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
-        await admin.topics.list()
+        await view.refresh(None)
         await asyncio.to_thread(broker.stop)
         try:
             with pytest.raises(UnreachableError):

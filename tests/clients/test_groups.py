@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -13,7 +14,16 @@ from confluent_kafka.admin import AdminClient
 from ottla.testing import Broker
 from tests.clients.cli_calls import OTTLA
 from tests.clients.conftest import DRIVERS, SETTINGS
-from tests.clients.driver import SECONDS_MAX, Driver, Received, Sent, close_together, read_until
+from tests.clients.driver import (
+    SECONDS_MAX,
+    Driver,
+    Member,
+    Received,
+    Sent,
+    close_together,
+    join_together,
+    read_until,
+)
 from tests.clients.drivers.kcat import KCAT, KcatDriver
 from tests.clients.drivers.librdkafka import LibrdkafkaDriver
 
@@ -31,8 +41,9 @@ def seen(found: list[Received]) -> set[bytes | None]:
 def test_members_of_all_libraries_share_one_group(story_servers: str, topic: str) -> None:
     clients = [one for one in DRIVERS if one is not KcatDriver or KCAT is not None]
     LibrdkafkaDriver(story_servers).create_topic(topic, len(clients))
-    members = [client(story_servers).join(topic, topic) for client in clients]
+    members: list[Member] = []
     try:
+        join_together((partial(one(story_servers).join, topic, topic) for one in clients), members)
         # For a while some members have the new assignment, and others still have the old.
         each = [[index] for index in range(len(clients))]
         read_until(members, lambda _: sorted(list(one.partitions()) for one in members) == each)
