@@ -64,14 +64,19 @@ class Found(NamedTuple):
     rules: tuple[str, ...]
     setting: Setting = RESTLESS
 
+    @property
+    def order(self) -> list[int]:
+        """The seeds of the budget; the seed that found it is the first."""
+        return sorted(range(self.budget), key=lambda seed: seed != self.seeds - 1)
+
 
 BY_CHANCE = {
     "truncating_to_the_high_watermark": Found(1, 3, ("R11",)),
-    "not_comparing_logs": Found(2, 3, ("R1", "R2", "R3")),
+    "not_comparing_logs": Found(3, 3, ("R1", "R2", "R3")),
     "not_noting_epochs": Found(2, 3, ("R1", "R2", "R3", "R11")),
     "committing_on_what_is_only_proposed": Found(1, 3, ("R4", "R6", "R7")),
     "forgetting_who_was_proposed": Found(1, 3, ("R4", "R6")),
-    "committing_with_too_few": Found(1, 3, ("R7",)),
+    "committing_with_too_few": Found(2, 3, ("R7",)),
     "trusting_who_has_lost_its_tail": Found(4, 6, ("R4",), DARK),
     "leading_on_without_a_session": Found(1, 3, ("R1", "R9")),
     "registering_without_stepping_down": Found(1, 3, ("R1", "R9")),
@@ -92,11 +97,11 @@ BY_STORY = {
 
 @pytest.mark.parametrize("mutant", BY_CHANCE)
 def test_what_was_once_wrong_is_found_by_chance(mutant: str) -> None:
-    _, budget, rules, setting = BY_CHANCE[mutant]
+    found_by = BY_CHANCE[mutant]
     with MUTANTS[mutant]():
-        reports = (run(seed, seconds=SECONDS, setting=setting) for seed in range(budget))
+        reports = (run(seed, seconds=SECONDS, setting=found_by.setting) for seed in found_by.order)
         found = (one.invariant.rstrip(":") for report in reports for one in report.violations)
-        assert any(one in rules for one in found)
+        assert any(one in found_by.rules for one in found)
 
 
 @pytest.mark.parametrize(

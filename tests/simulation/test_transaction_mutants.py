@@ -19,6 +19,11 @@ class Found(NamedTuple):
     budget: int
     rules: tuple[str, ...]
 
+    @property
+    def order(self) -> list[int]:
+        """The seeds of the budget; the seed that found it is the first."""
+        return sorted(range(self.budget), key=lambda seed: seed != self.seeds - 1)
+
 
 SECONDS = 5.0
 RESTLESS = Setting(
@@ -48,11 +53,11 @@ BY_STORY = {
 
 @pytest.mark.parametrize("mutant", BY_CHANCE)
 def test_what_was_once_wrong_with_transactions_is_found_by_chance(mutant: str) -> None:
-    _, budget, rules = BY_CHANCE[mutant]
+    found_by = BY_CHANCE[mutant]
     with MUTANTS[mutant]():
-        reports = (run(seed, seconds=SECONDS, setting=RESTLESS) for seed in range(budget))
+        reports = (run(seed, seconds=SECONDS, setting=RESTLESS) for seed in found_by.order)
         found = next((one.violations for one in reports if one.violations), [])
-    assert any(one.invariant.rstrip(":") in rules for one in found)
+    assert any(one.invariant.rstrip(":") in found_by.rules for one in found)
 
 
 @pytest.mark.parametrize("mutant", BY_STORY)
