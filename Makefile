@@ -30,13 +30,18 @@ QUICK := tests/unit tests/properties tests/contracts \
 	tests/conformance/test_coverage.py tests/crashes/test_torn_tail.py tests/pipelines/test_examples.py \
 	tests/simulation/test_scenarios.py tests/test_make_help.py tests/test_request_paths.py
 
+# Before the first run in an environment: the JVMs of the tests start with an archive of classes.
+CLASSES := $(BIN)/python -m tests.pipelines.spark_classes
+
 test: $(READY) ## Run the tests; ARGS are for pytest
+	@$(CLASSES)
 	$(TESTS) $(ARGS)
 
 quick: $(READY) ## Run the unit tests and one file of each other area; ARGS are for pytest
 	$(TESTS) --hypothesis-profile quick $(QUICK) $(ARGS)
 
 test-all: $(READY) ## Run the tests with more examples and variants; ARGS are for pytest
+	@$(CLASSES)
 	$(TESTS) --hypothesis-profile all -m "not soak" $(ARGS)
 
 check: $(READY) ## Run the linters, mypy and the import contracts
