@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,8 @@ from tests.pipelines.sink.reading import wait_for
 
 DEPLOY = "org.apache.spark.deploy"
 MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
+START_SECONDS_MAX = 240
+"""A machine that is busy with other tests gives three JVMs little time."""
 END_SECONDS_MAX = 30
 
 
@@ -60,7 +63,11 @@ class Standalone:
 
     def _start_all(self) -> None:
         self._start("master", "master.Master")
-        wait_for(lambda: MASTER_URL.search(self._log("master")) is not None, "a master")
+        wait_for(
+            lambda: MASTER_URL.search(self._log("master")) is not None,
+            "a master",
+            START_SECONDS_MAX,
+        )
         found = MASTER_URL.search(self._log("master"))
         assert found is not None
         self.master = found[1]
@@ -70,7 +77,10 @@ class Standalone:
             self._start(name, "worker.Worker", *place, self.master)
         for number in range(self._worker_count):
             log = f"worker-{number}"
-            wait_for(lambda log=log: "Successfully registered" in self._log(log), log)
+            wait_for(partial(self._is_registered, log), log, START_SECONDS_MAX)
+
+    def _is_registered(self, log: str) -> bool:
+        return "Successfully registered" in self._log(log)
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         import pyspark  # noqa: PLC0415
@@ -79,6 +89,7 @@ class Standalone:
         java = find_java().home
         environment = os.environ | {
             "JAVA_HOME": str(java),
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
