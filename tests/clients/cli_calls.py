@@ -1,11 +1,14 @@
-"""Calls the installed `ottla` as a process of its own, as a shell does."""
+"""Calls `ottla` in a process of its own, as a shell does."""
 
 import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.clients.cli_server import STDIN_BYTES_MAX, CliServer
 
 OTTLA = [sys.executable, "-m", "ottla.cli.main"]
 SECONDS_MAX = 30
@@ -19,24 +22,24 @@ def call(
     registry: str = "",
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command, and see that it ends with the expected code and without a traceback."""
+    """Run a command, and check that it ends with the expected code and without a traceback."""
     environment = {**os.environ, "COLUMNS": "200"}
     for name, address in (("BROKERS", brokers), ("SCHEMA_REGISTRY_URL", registry)):
         environment.pop(f"OTTLA_{name}", None)
         if address:
             environment[f"OTTLA_{name}"] = address
-    done = subprocess.run(
-        [*OTTLA, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=SECONDS_MAX,
-        check=False,
-        env=environment,
-        cwd=folder,
-    )
+    assert len(stdin) <= STDIN_BYTES_MAX
+    words = list(map(str, arguments))
+    done = server().run(words, stdin, environment, folder, SECONDS_MAX)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     assert done.returncode == expect, (done.stdout, done.stderr)
     return done
+
+
+@cache
+def server() -> CliServer:
+    """Start the process that runs all commands of these tests."""
+    return CliServer()
 
 
 def text(*arguments: str | Path, **how: Any) -> str:
