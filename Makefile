@@ -18,8 +18,8 @@ help: ## Show this list
 # A test that hangs is ended after ten minutes: it fails, and shows where each thread stood.
 HANGING := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
-# Four workers on two cores: the tests of clusters mostly wait. `tests/scheduling.py` has the order.
-TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(HANGING)
+# Six workers on two cores: the tests of clusters mostly wait. `tests/scheduling.py` has the order.
+TESTS := $(BIN)/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder $(HANGING)
 
 # Python caches no bytecode where this is set, and each process of a test compiles all of Ottla.
 unexport PYTHONDONTWRITEBYTECODE
