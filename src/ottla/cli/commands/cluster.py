@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.quorum.conversion import convert
 from ottla.cli.quorum.features import features
 from ottla.cli.support.local_cluster import start, start_broker
 from ottla.cli.support.options import (
@@ -41,6 +42,7 @@ clusters = typer.Typer(no_args_is_help=True)
 clusters.command("start")(start)
 clusters.command("start-broker")(start_broker)
 clusters.command("features")(features)
+clusters.command("convert")(convert)
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:

@@ -182,13 +182,20 @@ def _first_voters(world: World, config: BrokerConfig, call: FormatCall) -> Voter
         return parse_voters(call.initial_controllers, listener_name)
     if not call.standalone:
         return None
+    return standalone_voters(world, config, world.randomness.uuid())
+
+
+def standalone_voters(world: World, config: BrokerConfig, directory_id: bytes) -> VoterSet:
+    """Return the voters of a quorum that begins with one controller; WrongCallError without."""
+    if not config.is_controller:
+        raise WrongCallError("only a node with the role controller can begin a quorum")
     if not config.controller_listeners[0].port:
         raise WrongCallError(
-            "--standalone needs a fixed port, and the listener for controllers has 0"
+            "a controller that begins a quorum needs a fixed port, and its listener has 0"
         )
     ports = {listener.name: listener.port for listener in config.controller_listeners}
     advertised = config.controllers_to_advertise(ports, world.host_name)[0]
-    key = ReplicaKey(config.node_id, world.randomness.uuid())
+    key = ReplicaKey(config.node_id, directory_id)
     return VoterSet((Voter(key, (Endpoint(*advertised),)),))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from ottla.cli.quorum.storage import Config, node_config
+from ottla.cli.quorum.node_options import Config, node_config
 from ottla.cli.support.exit_codes import CommandError, WrongCallError, one_sentence, say
 from ottla.cli.support.options import DEFAULT_BROKERS, Brokers, Format, Settings, with_cluster
 from ottla.cli.support.output import OutputFormat, Row, json_key, show, show_one

@@ -1,10 +1,8 @@
 """`ottla storage`: formats the directories of a node with `process.roles`, and shows them."""
 
-import os
 import posixpath
 import socket
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,13 +16,13 @@ from ottla.cli.quorum.node_formatting import (
     format_node,
     requested_levels,
 )
+from ottla.cli.quorum.node_options import Config, NodeSettings, node_config
 from ottla.cli.support.exit_codes import FAILURE, one_sentence, say
 from ottla.cli.support.options import Format
 from ottla.cli.support.output import OutputFormat, Row, show
 from ottla.environment.disk import Disk
 from ottla.model.identifiers import uuid_to_text
 from ottla.model.settings.broker_config import BrokerConfig
-from ottla.model.settings.setting_sources import gather_settings
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
@@ -39,15 +37,6 @@ FORMATTED_COLUMNS = ("LOG-DIR", "DIRECTORY-ID", "METADATA", "STATE")
 COLUMNS = ("LOG-DIR", "CLUSTER-ID", "NODE-ID", "DIRECTORY-ID", "METADATA", "STATE")
 FORMATTED, NOT_FORMATTED = "formatted", "not formatted"
 storages = typer.Typer(no_args_is_help=True)
-
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="The server.properties of the node."),
-]
-NodeSettings = Annotated[
-    list[str] | None,
-    typer.Option("-X", metavar="KEY=VALUE", help="A setting of the node. Repeatable."),
-]
 
 ClusterId = Annotated[
     str, typer.Option("--cluster-id", "-t", metavar="ID", help="The id of the cluster.")
@@ -166,13 +155,6 @@ def show_directories(
 def random_uuid() -> None:
     """Print a new id for a cluster or a directory."""
     sys.stdout.write(f"{uuid_to_text(SystemRandomness().uuid())}\n")
-
-
-def node_config(path: Path | None, settings: list[str] | None) -> BrokerConfig:
-    """Read the settings of a node: overrides, the environment, a server.properties."""
-    text = path.read_text(encoding="utf-8-sig") if path else ""
-    gathered = gather_settings(overrides=settings or (), environ=os.environ, properties=text)
-    return BrokerConfig.parse(gathered.settings)
 
 
 def _state_of(disk: Disk, path: str) -> tuple[MetaProperties | None, str]:

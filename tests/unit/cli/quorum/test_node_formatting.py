@@ -191,7 +191,7 @@ def test_directories_of_another_cluster_or_node_are_refused() -> None:
         (
             {**BOTH, "listeners": "PLAINTEXT://:9092,CONTROLLER://:0"},
             {"standalone": True},
-            "--standalone needs a fixed port",
+            "needs a fixed port",
         ),
         (
             BOTH,
