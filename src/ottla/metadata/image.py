@@ -105,6 +105,11 @@ class BrokerImage:
         """Whether it may lead and be in sync."""
         return not self.is_fenced and not self.is_shutting_down
 
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether none of its log dirs takes new replicas (KIP-1066)."""
+        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs)
+
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return where it listens under the name of this listener."""
         return next((one for one in self.endpoints if one.name == listener), None)

@@ -1,9 +1,11 @@
-"""AssignReplicasToDirs: brokers report replicas that are lost, damaged or on a full disk.
+"""AssignReplicasToDirs: brokers report the log dirs of their replicas, and lost replicas.
 
-Brokers need not report the directories of their other replicas. A lost replica may miss records
-when it returns, and is not eligible to lead. If no other replica has all its records, nothing
-changes, for its disk may be repaired; unless the topic prefers availability
-(`unclean.leader.election.enable`), and another replica is live.
+An Ottla broker reports replicas that are lost, damaged or on a full disk, and need not report the
+log dirs of the others. A Kafka broker with several log dirs reports where each replica is.
+
+A lost replica may miss records when it returns, and is not eligible to lead. If no other replica
+has all its records, nothing changes, for its disk may be repaired; unless the topic prefers
+availability (`unclean.leader.election.enable`), and another replica is live.
 
 A replica on a full disk is intact. It leaves the ISR, and its leadership, only if another member
 of the ISR can lead and the ISR stays large enough (`min.insync.replicas`): a smaller ISR could not
@@ -15,6 +17,7 @@ member of the ISR can lead, and never by an unclean election. It may still be el
 too few replicas are in sync to commit without it, it is better than no leader.
 """
 
+from functools import partial
 from typing import Final
 
 from ottla.machines.controller.brokers import check_broker_epoch
@@ -28,6 +31,7 @@ from ottla.metadata.records import (
     FULL_DIRECTORY,
     LOST_DIRECTORY,
     NO_LEADER,
+    UNASSIGNED_DIRECTORY,
     MetadataRecord,
     PartitionChangeRecord,
 )
@@ -53,16 +57,17 @@ def lose_replicas(
     broker_id = BrokerId(request.broker_id)
     check_broker_epoch(image, broker_id, request.broker_epoch)
     leadership = Leadership(image, settings, leaving=frozenset([broker_id]))
+    known = {*_RULE_BY_DIRECTORY, *image.brokers[broker_id].log_dirs}
     records: list[MetadataRecord] = []
 
     def lose(directory_id: bytes, topic_id: bytes, number: int) -> ErrorCode:
-        leave = _RULE_BY_DIRECTORY.get(directory_id)
-        if leave is None:
+        if directory_id not in known:
             return ErrorCode.INVALID_REQUEST
         try:
             place = leadership.place(topic_id, number)
             if broker_id not in place.partition.replicas:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            leave = _RULE_BY_DIRECTORY.get(directory_id, partial(_assign, directory_id))
             record = leave(leadership, place, broker_id)
         except ApiError as error:
             return error.code
@@ -102,6 +107,23 @@ def can_leave(partition: PartitionImage, broker_id: BrokerId, min_isr: int) -> b
     """Return whether a broker is in the ISR of a partition, which stays large enough without it."""
     needed = max(min(min_isr, len(partition.replicas)), 1)
     return broker_id in partition.isr and len(partition.isr) > needed
+
+
+def _assign(
+    directory_id: bytes, _leadership: Leadership, place: Place, broker_id: BrokerId
+) -> PartitionChangeRecord | None:
+    """Take note of the log dir of a replica."""
+    partition = place.partition
+    known = partition.directories or (UNASSIGNED_DIRECTORY,) * len(partition.replicas)
+    directories = [
+        directory_id if replica == broker_id else directory
+        for replica, directory in zip(partition.replicas, known, strict=True)
+    ]
+    if tuple(directories) == partition.directories:
+        return None
+    return PartitionChangeRecord(
+        topic_id=place.topic.topic_id, partition_id=place.number, directories=directories
+    )
 
 
 def _lose(

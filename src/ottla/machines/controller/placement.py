@@ -7,7 +7,8 @@ broker further away, so that the partitions of one broker are not all kept by th
     ring 0 1 2 3, start 0     0 1 2    1 2 3    2 3 0    3 0 1    0 2 3    1 3 0    2 0 1 …
 
 Neighbours on the ring are in different racks as far as possible. A fenced broker leads nothing,
-and follows only where its rack, or the lack of others, leaves no choice.
+and follows only where its rack, or the lack of others, leaves no choice. A cordoned broker gets
+nothing.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ def place(
     `start` is any number that is not negative, drawn at random. ApiError
     INVALID_REPLICATION_FACTOR where there are too few brokers.
     """
-    ring = _ring(brokers)
+    ring = _ring(broker for broker in brokers if not broker.is_cordoned)
     leaders = [position for position, broker in enumerate(ring) if broker.is_active]
     _check_factor(replication_factor, len(ring), len(leaders))
     replicas_by_turn: dict[tuple[int, int], tuple[BrokerId, ...]] = {}

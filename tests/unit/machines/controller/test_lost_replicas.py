@@ -9,6 +9,7 @@ from ottla.metadata.records import (
     FULL_DIRECTORY,
     LOST_DIRECTORY,
     NO_LEADER,
+    UNASSIGNED_DIRECTORY,
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -18,8 +19,17 @@ from ottla.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestPartition,
     AssignReplicasToDirsRequestTopic,
 )
+from ottla.wire.messages.create_topics import CreatableReplicaAssignment
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from tests.metadata_building import run, uuid_of
+from tests.metadata_building import (
+    add_topics,
+    broker_record,
+    controller_of,
+    image_of,
+    new_topic,
+    run,
+    uuid_of,
+)
 from tests.unit.machines.controller.cluster import TOPIC_ID, alter, cluster, partition
 
 
@@ -185,3 +195,20 @@ def test_preferred_election_does_not_bring_back_a_leader_whose_disk_is_full() ->
     request = ElectLeadersRequest(election_type=0, topic_partitions=None)
     run(controller, controller.elect_leaders(request))
     assert partition(controller).leader == 1
+
+
+def test_a_broker_says_in_which_log_dir_a_replica_is() -> None:
+    log_dirs = [uuid_of(501), uuid_of(502)]
+    brokers = [broker_record(0), broker_record(1, log_dirs=log_dirs)]
+    controller = controller_of(image_of(*brokers))
+    topic = new_topic("a", -1, -1)
+    topic.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0, 1])]
+    add_topics(controller, topic)
+    assert lose(controller, 1, directory=log_dirs[1]) is ErrorCode.NONE
+    after = partition(controller)
+    assert after.directories == (UNASSIGNED_DIRECTORY, log_dirs[1])
+    assert (after.leader, after.isr) == (0, (0, 1))
+    assert lose(controller, 1, directory=log_dirs[1]) is ErrorCode.NONE
+    assert partition(controller).partition_epoch == after.partition_epoch
+    assert lose(controller, 1, directory=uuid_of(503)) is ErrorCode.INVALID_REQUEST
+    assert lose(controller, 0, directory=log_dirs[1]) is ErrorCode.INVALID_REQUEST

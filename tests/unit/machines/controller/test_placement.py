@@ -1,6 +1,7 @@
 """The placement of new partitions."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -119,3 +120,12 @@ def test_with_racks_of_one_size_all_brokers_keep_as_much(
     placed = place(some, 2 * len(some), factor, start)
     kept = Counter(number for replicas in placed for number in replicas)
     assert set(kept.values()) == {2 * factor}
+
+
+def test_a_broker_without_an_open_log_dir_gets_nothing() -> None:
+    closed = replace(broker(2, None), log_dirs=(b"1",), cordoned_log_dirs=(b"1",))
+    half = replace(broker(1, None), log_dirs=(b"2", b"3"), cordoned_log_dirs=(b"2",))
+    some = [broker(0, None), half, closed]
+    assert {number for replicas in place(some, 3, 2, 0) for number in replicas} == {0, 1}
+    with pytest.raises(ApiError, match="2 brokers to keep them"):
+        place(some, 1, 3, 0)
