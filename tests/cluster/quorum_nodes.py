@@ -73,8 +73,8 @@ class NodeProcess:
             now_ms=0,
         )
 
-    def launch(self, bootstrap_servers: str) -> None:
-        self._ready_file.unlink(missing_ok=True)
+    def options(self, bootstrap_servers: str) -> list[str]:
+        """Return the settings, as a command takes them."""
         settings = {
             "process.roles": self.roles,
             "node.id": str(self.id),
@@ -86,8 +86,14 @@ class NodeProcess:
             "ottla.schema.registry.listener": "",
             **self._settings,
         }
-        options = [word for row in settings.items() for word in ("-X", "=".join(row))]
-        command = [sys.executable, "-m", "ottla.cli.main", "start", *options]
+        return [word for row in settings.items() for word in ("-X", "=".join(row))]
+
+    def launch(self, bootstrap_servers: str) -> None:
+        self._ready_file.unlink(missing_ok=True)
+        command = [
+            *(sys.executable, "-m", "ottla.cli.main", "start"),
+            *self.options(bootstrap_servers),
+        ]
         self._process.spawn([*command, "--ready-file", str(self._ready_file)], dict(os.environ))
 
     def wait_until_up(self) -> None:
