@@ -10,6 +10,7 @@ from ottla.machines.controller.partition_change import Election, PartitionChange
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.metadata_version import ELR_SINCE
 from ottla.metadata.records import (
     NO_LEADER,
     UNASSIGNED_DIRECTORY,
@@ -74,6 +75,7 @@ class Leadership:
             election,
             has_lost_tail,
             self._directory_of,
+            self.image.metadata_version >= ELR_SINCE,
         )
 
     def place(self, topic_id: bytes, number: int) -> Place:

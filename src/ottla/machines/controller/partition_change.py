@@ -10,6 +10,9 @@ Four kinds of replicas, from the best to the worst:
 
 A leader comes from the first kind, or from the second if the first is empty. The others lead only
 by an unclean election, which loses data and needs an explicit request.
+
+Below metadata.version 23 there is no second and third kind: the last replicas in sync stay in the
+ISR while they are away, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,6 +53,8 @@ class PartitionChange:
     has_lost_tail: frozenset[int] = frozenset()
     """Brokers that have lost their unsynced tail. The only replica stays eligible."""
     directory_of: Callable[[BrokerId], bytes] = field(default=lambda _: UNASSIGNED_DIRECTORY)
+    keeps_elr: bool = True
+    """Whether the cluster's level has eligible leader replicas."""
     replicas: tuple[BrokerId, ...] = field(init=False)
     isr: tuple[BrokerId, ...] = field(init=False)
     adding: tuple[BrokerId, ...] = field(init=False)
@@ -66,6 +71,8 @@ class PartitionChange:
     def record(self) -> PartitionChangeRecord | None:
         """Return the record of the change; None if nothing changes."""
         self._complete_reassignment()
+        if not self.isr and not self.keeps_elr:
+            self.isr = self.partition.isr
         eligible, last_known = self._out_of_sync_candidates()
         leader = self._elect(eligible)
         if leader != NO_LEADER and leader not in self.isr:
@@ -93,7 +100,7 @@ class PartitionChange:
     def _out_of_sync_candidates(self) -> tuple[tuple[BrokerId, ...], tuple[BrokerId, ...]]:
         """Return the eligible replicas out of sync, and the replicas that lost eligibility."""
         partition = self.partition
-        if len(self.isr) >= min(self.min_isr, len(self.replicas)):
+        if not self.keeps_elr or len(self.isr) >= min(self.min_isr, len(self.replicas)):
             return (), ()
         candidates = [*partition.eligible_leader_replicas, *partition.isr]
         complete = _ordered(candidates, self.replicas)

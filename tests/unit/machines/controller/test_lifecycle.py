@@ -99,6 +99,20 @@ def test_a_broker_may_want_to_be_fenced() -> None:
     assert leaders(cluster) == [2]
 
 
+def test_an_old_level_keeps_the_last_replica_in_the_isr() -> None:
+    cluster = quorum_cluster(1, 2, level=22)
+    cluster.topic(1, 2, min_insync_replicas="2")
+    for broker_id in (2, 1):
+        cluster.beat(broker_id, want_fence=True)
+    (partition,) = cluster.image.topics["a"].partitions
+    assert (partition.leader, partition.isr) == (NO_LEADER, (1,))
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())
+    cluster.beat(2)
+    assert leaders(cluster) == [NO_LEADER]
+    cluster.beat(1)
+    assert leaders(cluster) == [1]
+
+
 # -- controlled shutdown --------------------------------------------------------------------------
 
 
