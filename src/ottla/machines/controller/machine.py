@@ -180,10 +180,6 @@ class Controller:
         """Fence a broker with an expired session, and return it; call again until it is None."""
         return fence_expired(self.image, self.settings, self.sessions, now_ms)
 
-    def next_expiry_ms(self) -> int | None:
-        """Return when to call `fence_expired` next; None if no broker is in service."""
-        return self.sessions.next_expiry_ms(self.image.brokers.values())
-
     def register_controller(
         self, request: ControllerRegistrationRequest
     ) -> Decision[MetadataRecord, None]:

@@ -88,6 +88,9 @@ class QuorumCluster:
             fenced.append(found)
         return fenced
 
+    def next_expiry_ms(self) -> int | None:
+        return self.controller.sessions.next_expiry_ms(self.image.brokers.values())
+
     def fail_over(self) -> None:
         """Let another controller take the office."""
         self.controller = Controller(self.image, self.controller.settings)

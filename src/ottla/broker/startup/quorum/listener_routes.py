@@ -87,7 +87,13 @@ def listener_routes(world: ListenerWorld) -> dict[int, Route]:
     live_config.take(store.image)
     store.subscribe(live_config.on_change)
     table: dict[int, Route] = {}
-    versions = api_versions.ApiVersionsHandler(lambda: table, lambda: store.image)
+    replica = world.replica
+    versions = api_versions.ApiVersionsHandler(
+        lambda: table, lambda: store.image, lambda: replica.kraft_version
+    )
+    features = update_features.UpdateFeaturesHandler(
+        store, lambda: replica.kraft_version, lambda: [key.id for key in replica.voters.keys]
+    )
     describe = describe_cluster.DescribeControllersHandler(store, world.replica)
     every: dict[int, Route] = {
         **replica_routes(store),
@@ -102,9 +108,7 @@ def listener_routes(world: ListenerWorld) -> dict[int, Route]:
         ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
         ApiKey.DESCRIBE_CLUSTER: Route(describe_cluster.VERSIONS, describe.handle),
         ApiKey.UPDATE_FEATURES: Route(
-            update_features.VERSIONS,
-            update_features.UpdateFeaturesHandler(store).handle,
-            is_for_controller=True,
+            update_features.VERSIONS, features.handle, is_for_controller=True
         ),
     }
     table.update({key: route for key, route in every.items() if key in OFFERED})
