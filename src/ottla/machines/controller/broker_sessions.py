@@ -55,7 +55,7 @@ class BrokerSessions:
 
     def heard(self, broker: BrokerImage, metadata_offset: Offset, now_ms: int) -> None:
         """Take note of a heartbeat, and of the last offset of the metadata log that it names."""
-        session = self._of(broker, now_ms)
+        session = self._begun(broker, now_ms)
         session.heard_ms, session.metadata_offset = now_ms, metadata_offset
 
     def forget(self, broker_id: BrokerId) -> None:
@@ -66,13 +66,9 @@ class BrokerSessions:
 
     def is_valid(self, broker: BrokerImage, now_ms: int) -> bool:
         """Whether a registered broker is in service, and was heard within its session."""
-        session = self._session_by_broker.get(broker.broker_id)
-        return (
-            not broker.is_fenced
-            and session is not None
-            and session.broker_epoch == broker.broker_epoch
-            and now_ms <= session.heard_ms + self._timeout_ms
-        )
+        session = self._session(broker)
+        is_heard = session is not None and now_ms <= session.heard_ms + self._timeout_ms
+        return is_heard and not broker.is_fenced
 
     def expired(self, brokers: Iterable[BrokerImage], now_ms: int) -> list[BrokerId]:
         """Return the brokers in service with sessions that are over, beginning with the oldest."""
@@ -92,17 +88,15 @@ class BrokerSessions:
 
     def has_seen_registration(self, broker: BrokerImage, metadata_offset: Offset) -> bool:
         """Whether a broker with this offset knows of its own registration."""
-        session = self._session_by_broker.get(broker.broker_id)
-        known = session is not None and session.broker_epoch == broker.broker_epoch
-        wanted = session.registered_offset if session and known else broker.broker_epoch
-        return metadata_offset >= wanted
+        session = self._session(broker)
+        return metadata_offset >= (session.registered_offset if session else broker.broker_epoch)
 
     def begin_shutdown(self, broker: BrokerImage, offset: Offset, now_ms: int) -> Offset:
         """Set the offset that ends a controlled shutdown, unless it is set; return it.
 
         It does not move with later heartbeats: a busy cluster would never let the broker stop.
         """
-        session = self._of(broker, now_ms)
+        session = self._begun(broker, now_ms)
         if session.shutdown_offset is None:
             session.shutdown_offset = offset
         return session.shutdown_offset
@@ -112,9 +106,7 @@ class BrokerSessions:
         offsets = [
             session.metadata_offset
             for broker in brokers
-            if broker.is_active
-            and (session := self._session_by_broker.get(broker.broker_id)) is not None
-            and session.shutdown_offset is None
+            if broker.is_active and (session := self._session(broker)) is not None
         ]
         return min(offsets, default=None)
 
@@ -122,9 +114,16 @@ class BrokerSessions:
         session = self._session_by_broker.get(broker_id)
         return session.heard_ms if session is not None else -self._timeout_ms
 
-    def _of(self, broker: BrokerImage, now_ms: int) -> _Session:
+    def _session(self, broker: BrokerImage) -> _Session | None:
+        """Return the session of this incarnation."""
         session = self._session_by_broker.get(broker.broker_id)
-        if session is None or session.broker_epoch != broker.broker_epoch:
+        is_its_own = session is not None and session.broker_epoch == broker.broker_epoch
+        return session if is_its_own else None
+
+    def _begun(self, broker: BrokerImage, now_ms: int) -> _Session:
+        """Return the session of this incarnation, which begins if there is none."""
+        session = self._session(broker)
+        if session is None:
             session = _Session(broker.broker_epoch, now_ms, Offset(broker.broker_epoch))
             self._session_by_broker[broker.broker_id] = session
         return session

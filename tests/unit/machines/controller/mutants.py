@@ -78,7 +78,7 @@ def moving_the_shutdown_offset() -> Any:
     """KAFKA-14292: a shutdown waits for the newest offset at each heartbeat."""
 
     def begin_shutdown(self: Any, broker: BrokerImage, offset: Offset, now_ms: int) -> Offset:
-        self._of(broker, now_ms).shutdown_offset = offset
+        self._begun(broker, now_ms).shutdown_offset = offset
         return offset
 
     return patched(BrokerSessions, "begin_shutdown", begin_shutdown)
