@@ -9,6 +9,7 @@ from ottla.broker.quorum.quorum_log import LogSettings
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import Offset
 from tests.quorum_nodes import QuorumNode, batch_of
+from tests.unit.broker.quorum.checked_lives import checked_lives
 from tests.unit.broker.quorum.simulated_quorum import Quorum, commit
 
 ACKNOWLEDGED_SECONDS = 0.05
@@ -112,4 +113,8 @@ class FaultyQuorum:
 @pytest.mark.parametrize("seed", range(8))
 def test_faults_by_chance_lose_nothing(seed: int) -> None:
     faulty = FaultyQuorum(seed)
-    faulty.quorum.run(faulty.run())
+    faulty.quorum.kraft_version = seed % 2
+    with checked_lives(faulty.quorum) as checks:
+        faulty.quorum.run(faulty.run())
+        checks.check_durability()
+    assert checks.truth_end > len(faulty.acknowledged)
