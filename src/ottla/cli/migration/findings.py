@@ -10,7 +10,7 @@ from typing import Final
 from ottla.cli.migration.cluster_facts import ClusterFacts
 from ottla.cli.migration.finding import Finding, Subject, merged, note, obstacle
 from ottla.cli.migration.node_findings import node_findings
-from ottla.machines.controller.features import SUPPORTED_LEVELS
+from ottla.machines.controller.features import CLAIMED_LEVELS
 
 _KRAFT_VERSION: Final = "kraft.version"
 _FEATURE_BY_GROUP_TYPE: Final = {
@@ -28,7 +28,7 @@ Levels = Mapping[str, tuple[int, int]]
 """The first and the last level of features."""
 
 
-def findings(facts: ClusterFacts, levels: Levels = SUPPORTED_LEVELS) -> list[Finding]:
+def findings(facts: ClusterFacts, levels: Levels = CLAIMED_LEVELS) -> list[Finding]:
     """Return the findings about a cluster, obstacles first; `levels` are Ottla's feature levels."""
     return merged(_findings(facts, levels))
 
