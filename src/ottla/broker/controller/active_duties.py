@@ -12,7 +12,7 @@ from ottla.machines.controller.machine import Controller
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 
-CHECK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +36,7 @@ class ActiveDuties:
         """Look around until cancelled."""
         rebalance_ms = self._next_rebalance_ms()
         while True:
-            await pause_seconds(CHECK_SECONDS)
+            await pause_seconds(self._seconds_to_expiry())
             if not self._store.is_active:
                 rebalance_ms = self._next_rebalance_ms()
                 continue
@@ -54,7 +54,7 @@ class ActiveDuties:
                 _log.debug("not active any more: %s", error)
 
     async def _fence_silent_brokers(self) -> None:
-        while self._has_silent_brokers():
+        while self._seconds_to_expiry() <= 0:
             broker_id = await self._store.execute(
                 lambda controller: controller.fence_expired(self._clock.monotonic_ms())
             )
@@ -62,10 +62,13 @@ class ActiveDuties:
                 return
             _log.warning("broker %d is silent for a session, and fenced", broker_id)
 
-    def _has_silent_brokers(self) -> bool:
-        return self._store.is_active and self._store.has_expired_sessions(
-            self._clock.monotonic_ms()
-        )
+    def _seconds_to_expiry(self) -> float:
+        """Return the time to the next end of a broker's session, or to the next look around."""
+        expiry_ms = self._store.next_expiry_ms
+        if expiry_ms is None:
+            return LOOK_SECONDS
+        left_seconds = (expiry_ms - self._clock.monotonic_ms()) / 1000
+        return min(max(left_seconds, 0.0), LOOK_SECONDS)
 
     def _next_rebalance_ms(self) -> float:
         return self._clock.monotonic_ms() + self._rebalance_seconds * 1000

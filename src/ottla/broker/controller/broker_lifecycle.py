@@ -9,7 +9,7 @@ as a leader only until a session has passed since it sent the last heartbeat tha
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -17,6 +17,8 @@ from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.controller.problem_log import ProblemLog
 from ottla.concurrency.first_of import pause_seconds
 from ottla.environment.clock import Clock
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.records import BrokerRegistrationChangeRecord, MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import BrokerId, Offset
@@ -147,6 +149,22 @@ class BrokerLifecycle:
                 problem.is_over("the controller answers heartbeats again")
                 await self._channel.wait_for_news(self._interval_ms)
 
+    def hurry(self) -> None:
+        """Send the next heartbeat at once."""
+        self._channel.look_again()
+
+    def on_change(self, _image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Tell the controller at once of an image in which another broker hands over.
+
+        That broker may stop when the others know their leaderships, and each tells its offset only
+        with a heartbeat.
+        """
+        if any(
+            isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown
+            for record in records
+        ):
+            self.hurry()
+
     async def watch_lease(self) -> None:
         """Report, again and again, that the lease has expired."""
         while True:
@@ -191,6 +209,6 @@ class BrokerLifecycle:
         `keep_alive` must run. Cancel this to stop without.
         """
         self._wants_shutdown = True
-        self._channel.look_again()
+        self.hurry()
         while not self._may_stop:
             await pause_seconds(SHUTDOWN_RETRY_MS / 1000)

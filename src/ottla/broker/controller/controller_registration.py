@@ -21,7 +21,8 @@ from ottla.wire.messages.controller_registration import (
 
 VERSION: Final = 0
 TIMEOUT_MS: Final = 5000
-LOOK_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 1.0
+RETRY_MS: Final = 200
 _PLAINTEXT: Final = 0
 _log = logging.getLogger(__name__)
 
@@ -47,9 +48,10 @@ class ControllerRegistration:
         """Register whenever the metadata has another incarnation, until cancelled."""
         problem = ProblemLog(_log)
         while True:
-            await pause_seconds(LOOK_SECONDS)
             if self._is_known():
+                await pause_seconds(LOOK_SECONDS)
                 continue
+            await self._channel.wait_for_news(RETRY_MS)
             try:
                 response = await self._channel.ask(
                     self._request(),

@@ -103,11 +103,13 @@ class QuorumMetadataStore:
         """The epoch in which this node decides; None if it is not the active controller."""
         return self._office.epoch if self._office is not None and self.is_active else None
 
-    def has_expired_sessions(self, now_ms: int) -> bool:
-        """Whether a broker in service has been silent for a session, as the controller knows."""
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """When the session of a broker ends next, on the monotonic clock; None if none does."""
+        if not self.is_active:
+            return None
         brokers = self._controller.image.brokers.values()
-        expiry_ms = self._controller.sessions.next_expiry_ms(brokers)
-        return expiry_ms is not None and expiry_ms <= now_ms
+        return self._controller.sessions.next_expiry_ms(brokers)
 
     def subscribe(self, on_change: OnChange) -> None:
         """Call a listener for every image from now on, in order; it must not raise."""

@@ -50,7 +50,7 @@ class InQuorum:
         log_dirs: LogDirs,
     ) -> None:
         """Claim the log dirs; raises ForeignLogDirError if one belongs to another broker."""
-        self._node = node
+        self.node = node
         self.store = BrokerMetadataStore(node.store)
         node.broker_offset = lambda: self.store.image.end_offset
         self.spread = node.propagation.spread
@@ -129,6 +129,7 @@ class InQuorum:
         """Open the logs; they get their roles once the broker is registered."""
         await self._incarnation.open_logs(follower, self.store.image)
         self._incarnation.follow(self.store)
+        self.store.subscribe(self._lifecycle.on_change)
 
     # -- being a broker -------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class InQuorum:
     def _request(self, broker: BrokerImage) -> BrokerRegistrationRequest:
         return BrokerRegistrationRequest(
             broker_id=broker.broker_id,
-            cluster_id=self._node.cluster_id,
+            cluster_id=self.node.cluster_id,
             incarnation_id=broker.incarnation_id,
             listeners=[
                 RegisteredListener(
@@ -186,7 +187,7 @@ class InQuorum:
 
     def routes(self, here: Routes) -> dict[int, Route]:
         """Add requests about the quorum, and forward requests for the controller."""
-        return Forwarding(self.controller).routes({**here, **quorum_routes(self._node.replica)})
+        return Forwarding(self.controller).routes({**here, **quorum_routes(self.node.replica)})
 
     async def serve_until(self, stopping: asyncio.Event) -> None:
         """Wait until the broker is to stop; raise the reason if it cannot go on."""
@@ -195,7 +196,7 @@ class InQuorum:
     async def _wait_for_failure(self) -> None:
         assert self._keeping_alive is not None
         await first_of(
-            self._node.wait_for_failure(),
+            self.node.wait_for_failure(),
             self.store.wait_for_failure(),
             _end_of(self._keeping_alive),
         )
@@ -213,7 +214,7 @@ class InQuorum:
         if self._keeping_alive is not None:
             self._keeping_alive.cancel()
             await asyncio.wait([self._keeping_alive])
-        await self._node.close()
+        await self.node.close()
         await self.store.close()
 
 

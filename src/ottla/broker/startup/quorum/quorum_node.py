@@ -25,7 +25,7 @@ from ottla.broker.quorum.quorum_log import LogSettings
 from ottla.broker.quorum.quorum_replica import QuorumReplica
 from ottla.broker.quorum.replica_files import FirstVoters
 from ottla.broker.quorum.replica_life import ReplicaWorld
-from ottla.broker.requests.routes import Route
+from ottla.broker.requests.routes import Route, Routes
 from ottla.broker.startup.cluster_settings import rebalance_seconds
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.quorum.formatted_dir import NodeIdentity, node_identity
@@ -82,6 +82,8 @@ class QuorumNode:
         self.store = store
         self.advertised = advertised
         """The listeners for controllers, as other nodes reach them."""
+        self.routes: Routes = {}
+        """The table of the listener for controllers."""
         self.broker_offset: Callable[[], Offset | None] = lambda: None
         """The end offset of the image of this node's broker, if it has one."""
         self._world = world
@@ -128,6 +130,7 @@ class QuorumNode:
             replica.listen(node)
             if server is not None:
                 routes.update(listener_routes(node.listener_world(slices)))
+                node.routes = routes
                 server.start()
             node._running = asyncio.ensure_future(node._run())
             node._opened = opened.pop_all()
