@@ -93,6 +93,7 @@ simulate: $(READY) ## Run simulated clusters through faults; SEEDS as 0:1000
 	$(BIN)/ottla simulate --story one-broker --seeds $(or $(SEEDS),0:1000)
 	$(BIN)/ottla simulate --story cluster --seeds $(or $(SEEDS),0:1000)
 	$(BIN)/ottla simulate --story quorum --seeds $(or $(SEEDS),0:10000)
+	$(BIN)/ottla simulate --story registry --seeds $(or $(SEEDS),0:1000)
 
 clean: ## Delete everything that make has created
 	rm -rf .venv .venv-* .interop .peers build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

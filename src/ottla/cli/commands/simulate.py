@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -35,17 +35,32 @@ class Story(StrEnum):
     ONE_BROKER = "one-broker"
     CLUSTER = "cluster"
     QUORUM = "quorum"
+    REGISTRY = "registry"
+
+
+def _run_registry(seed: int, **options: Any) -> Report:
+    """Import the registry, which needs an extra, only for its own story."""
+    from ottla.registry.server import INSTALL, missing_packages  # noqa: PLC0415
+
+    missing = missing_packages()
+    if missing:
+        raise CommandError(f"the story of the registry needs {missing[0]}: {INSTALL}")
+    from ottla.simulation.registry.registry_story import run  # noqa: PLC0415
+
+    return run(seed, **options)
 
 
 RUN_BY_STORY: Final[dict[Story, Callable[..., Report]]] = {
     Story.ONE_BROKER: one_broker_story.run,
     Story.CLUSTER: cluster_story.run,
     Story.QUORUM: quorum_story.run,
+    Story.REGISTRY: _run_registry,
 }
 SECONDS_BY_STORY: Final = {
     Story.ONE_BROKER: one_broker_story.SECONDS,
     Story.CLUSTER: cluster_story.SECONDS,
     Story.QUORUM: quorum_story.SECONDS,
+    Story.REGISTRY: cluster_story.SECONDS,
 }
 
 
@@ -71,7 +86,7 @@ def simulate(
         float | None, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
     ] = None,
     brokers: Annotated[
-        int, typer.Option(min=3, max=5, help="With --story cluster: how many there are.")
+        int, typer.Option(min=3, max=5, help="How many there are in a cluster.")
     ] = cluster_story.BROKERS,
     scenario_file: Annotated[
         Path | None, typer.Option("--scenario", help="Tell the story of this file instead.")
@@ -88,7 +103,7 @@ def simulate(
         told = _scenario(scenario_file)
         run = partial(scenario.run, told)
         seed = told.seed if seed is None and seeds is None else seed
-    elif story is Story.CLUSTER:
+    elif story in {Story.CLUSTER, Story.REGISTRY}:
         run = partial(run, brokers=brokers)
     if (seed is None) == (seeds is None):
         raise WrongCallError("give --seed for one run, or --seeds for several")

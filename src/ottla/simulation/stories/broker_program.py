@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.broker_service import OpenService, no_service
 from ottla.broker.startup.environment import Environment
 from ottla.environment.zookeeper import ZooKeeperSession
 from ottla.model.settings.broker_config import BrokerConfig
@@ -87,11 +88,13 @@ class BrokerProgram:
         settings: Mapping[str, str] | None = None,
         zookeeper: SimulatedZooKeeper | None = None,
         on_start: Callable[[Broker], None] = lambda _: None,
+        service_on: Callable[[Machine], OpenService] = lambda _: no_service,
     ) -> None:
         """`on_start` is told of the broker of each life, when it lets clients in."""
         self._settings = dict(settings or {})
         self._zookeeper = zookeeper
         self._on_start = on_start
+        self._service_on = service_on
         self._stopping: asyncio.Event | None = None
         self.broker: Broker | None = None
         """The broker of this life, once it lets clients in."""
@@ -103,7 +106,7 @@ class BrokerProgram:
         listeners = f"PLAINTEXT://{machine.name}:{PORT}"
         config = BrokerConfig.parse({**DEFAULTS, "listeners": listeners, **self._settings})
         environment = environment_of(machine, self._zookeeper)
-        self.broker = broker = await Broker.start(config, environment)
+        self.broker = broker = await Broker.start(config, environment, self._service_on(machine))
         self._on_start(broker)
         await broker.serve_until(stopping)
         await broker.stop()

@@ -14,6 +14,7 @@ from typing import Final
 
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.startup.assembly import Broker
+from ottla.broker.startup.broker_service import OpenService, no_service
 from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
@@ -279,10 +280,14 @@ class ClusterStory:
     async def _set_up(self) -> None:
         for name in self.names:
             self.start(self.world.machine(name))
-        await self.world.machine("setup").start(self.workload.create_topic)
+        await self._prepare()
         await self.until(self.is_whole)
         for name, program in self.clients.items():
             self.world.machine(name).start(program)
+
+    async def _prepare(self) -> None:
+        """Create the topic of the clients."""
+        await self.world.machine("setup").start(self.workload.create_topic)
 
     async def _end(self) -> list[Violation]:
         self.workload.is_over = True
@@ -333,7 +338,11 @@ class ClusterStory:
             **dict(self.setting.settings),
             "node.id": str(number),
         }
-        return BrokerProgram(settings, self.zookeeper, on_start)
+        return BrokerProgram(settings, self.zookeeper, on_start, self._service_on)
+
+    def _service_on(self, _: Machine) -> OpenService:
+        """Return the service of a machine's broker; a story may have one."""
+        return no_service
 
     def _clients(self) -> dict[str, Program]:
         members = [f"member-{number}" for number in range(self.setting.members)]

@@ -19,6 +19,7 @@ import gc
 import heapq
 import marshal
 import threading
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -334,7 +335,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             with suppress(Exception):
                 task.get_coro().close()
         self._tasks.clear()
-        super().close()
+        # A task that is closed in a `finally` may have asked for a coroutine that cannot run now.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            super().close()
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Refer to a task until it ends."""
