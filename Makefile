@@ -67,10 +67,11 @@ $(PEERS): peers-%: $(READY)
 # Long random lives of logs, groups and transactions.
 LIVES := $(patsubst %,tests/properties/test_%.py,log groups transactions transactional_partitions)
 
-soak: $(READY) ## Kill a writer and a cleaner many times; long random runs of state machines
+soak: $(READY) ## Kill a writer and a cleaner many times; long random runs of state machines and decoders
 	$(BIN)/python -m tests.crashes.kill_writer --rounds 300
 	$(BIN)/python -m tests.crashes.kill_cleaner --rounds 30
 	$(BIN)/python -m pytest --hypothesis-profile soak $(LIVES)
+	$(BIN)/python -m tests.properties.payload_soak --payloads $(or $(PAYLOADS),1000000)
 
 soak-cluster: $(READY) ## Run a cluster through faults for long; ROUNDS, RECORDS
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)

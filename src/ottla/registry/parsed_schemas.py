@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
+import msgspec
+
 from ottla.registry.qualified_subjects import in_context_of
 from ottla.registry.registry_state import RegistryState, Version
+from ottla.schemas.entities import Entity, tagged_entities, top_level_fields
 from ottla.schemas.parsed_schema import (
     CompatibilityPolicy,
     Incompatibility,
@@ -116,6 +119,24 @@ class ParsedSchemas:
         return self._derived(
             context, schema, f"format={text_format}", lambda parsed: parsed.formatted(text_format)
         )
+
+    def tagged_entities(self, context: str, schema: Schema) -> list[Entity]:
+        """Return the records and fields with tags; InvalidSchemaError or HeavyWorkError."""
+
+        def derive(parsed: ParsedSchema) -> str:
+            return msgspec.json.encode(tagged_entities(parsed)).decode()
+
+        text = self._derived(context, schema, "entities", derive)
+        return msgspec.json.decode(text, type=list[Entity])
+
+    def top_level_fields(self, context: str, schema: Schema) -> list[str]:
+        """Return the names of the top-level fields; InvalidSchemaError or HeavyWorkError."""
+
+        def derive(parsed: ParsedSchema) -> str:
+            return msgspec.json.encode(top_level_fields(parsed)).decode()
+
+        text = self._derived(context, schema, "fields", derive)
+        return msgspec.json.decode(text, type=list[str])
 
     def _derived(
         self, context: str, schema: Schema, name: str, derive: Callable[[ParsedSchema], str]

@@ -62,8 +62,23 @@ class SchemaAnswer(Struct, rename="camel", omit_defaults=True):
     rule_set: RuleSetForm | None = None
     schema: str | None = None
     max_id: int | None = None
+    schema_tags: list["TagsAnswer"] | None = None
     ts: int | None = None
     deleted: bool | None = None
+
+
+class EntityAnswer(Struct, rename="camel"):
+    """A record or a field of a schema."""
+
+    entity_path: str
+    entity_type: str
+
+
+class TagsAnswer(Struct, rename="camel"):
+    """The tags of an entity."""
+
+    schema_entity: EntityAnswer
+    tags: tuple[str, ...]
 
 
 class SubjectVersion(Struct):
@@ -86,6 +101,8 @@ class Shape(Struct, frozen=True):
     with_unknown: bool = False
     text_format: str = ""
     reference_format: str = ""
+    tags: tuple[str, ...] = ()
+    """Entities with one of these tags are shown, too; `*` is every tag."""
 
 
 def _answer(
@@ -104,7 +121,23 @@ def _answer(
         metadata=metadata_form(schema.metadata),
         rule_set=rule_set_form(schema.rule_set),
         schema=formatted(machine, context, schema, shape.text_format),
+        schema_tags=_tags(machine, context, schema, shape.tags) if shape.tags else None,
     )
+
+
+def _tags(
+    machine: RegistryMachine, context: str, schema: Schema, wanted: tuple[str, ...]
+) -> list[TagsAnswer] | None:
+    try:
+        entities = machine.parsed.tagged_entities(context, schema)
+    except InvalidSchemaError as invalid:
+        raise invalid_schema(str(invalid)) from None
+    found = [
+        TagsAnswer(EntityAnswer(one.path, "SR_FIELD" if one.is_field else "SR_RECORD"), one.tags)
+        for one in entities
+        if "*" in wanted or not set(wanted).isdisjoint(one.tags)
+    ]
+    return found or None
 
 
 def formatted(machine: RegistryMachine, context: str, schema: Schema, text_format: str) -> str:

@@ -47,6 +47,10 @@ VERSIONS_MAX: Final = 10_000
 NUMBER_MAX: Final = (1 << 31) - 1
 SHOWN_CHARACTERS_MAX: Final = 16 << 10
 """Of the old schema in a message."""
+RESERVED_FIELDS: Final = "confluent:reserved"
+"""The property of the metadata with names that fields must not have, separated by commas."""
+RESERVED_PREFIX: Final = "$$"
+"""Of field names, where fields are validated."""
 COMPARED_MESSAGES_MAX: Final = 100
 """The reasons in a message; a changed record can have one for every field."""
 
@@ -78,7 +82,7 @@ def requested_schema(machine: RegistryMachine, subject: str, request: SchemaRequ
     """Return the schema of a request as it was sent, with the numbers of its references."""
     if request.schema is not None and len(request.schema.encode()) > SCHEMA_BYTES_MAX:
         raise too_large("The schema", SCHEMA_BYTES_MAX)
-    if request.rule_set is not None:
+    if request.rule_set is not None and machine.config(subject).validate_rules is not False:
         check_rule_set_form(request.rule_set)
     try:
         schema_type = SchemaType((request.schema_type or "AVRO").upper())
@@ -116,6 +120,8 @@ def canonical(
         text = machine.parsed.canonical(context_of(subject), schema, normalize=normalizes)
     except InvalidSchemaError as invalid:
         raise invalid_schema(str(invalid)) from None
+    if config.validate_fields:
+        _check_field_names(machine, subject, schema)
     references = schema.references
     if normalizes:
         references = tuple(
@@ -321,6 +327,9 @@ def incompatibilities(
     config: ConfigForm,
 ) -> list[str]:
     """Return why a schema breaks a subject's level against some of its versions."""
+    reserved = _reserved_conflicts(machine, subject, schema, versions, config)
+    if reserved:
+        return reserved
     level = config.compatibility_level or "NONE"
     versions = _same_group(schema, versions, config.compatibility_group)
     if level == "NONE" or not versions:
@@ -352,6 +361,54 @@ def incompatibilities(
         f"{{oldSchema: '{_shortened(version.stored.schema.text)}'}}",
         f"{{compatibility: '{level}'}}",
     ]
+
+
+def _reserved_conflicts(
+    machine: RegistryMachine,
+    subject: str,
+    schema: Schema,
+    versions: list[Version],
+    config: ConfigForm,
+) -> list[str]:
+    """Return the conflicts with reserved fields, where the configuration validates fields.
+
+    They count at every level of compatibility. A later version may reserve more fields, not less.
+    """
+    if not config.validate_fields:
+        return []
+    reserved = _reserved_fields(schema)
+    before = _reserved_fields(versions[-1].stored.schema) if versions else []
+    fields = frozenset(_top_level_fields(machine, subject, schema))
+    return [
+        *(
+            f"The new schema has reserved field {name} removed from its metadata"
+            for name in before
+            if name not in reserved
+        ),
+        *(
+            f"The new schema has field that conflicts with the reserved field {name}"
+            for name in reserved
+            if name in fields
+        ),
+    ]
+
+
+def _reserved_fields(schema: Schema) -> list[str]:
+    names = (_property(schema, RESERVED_FIELDS) or "").split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _top_level_fields(machine: RegistryMachine, subject: str, schema: Schema) -> list[str]:
+    try:
+        return machine.parsed.top_level_fields(context_of(subject), schema)
+    except InvalidSchemaError as invalid:
+        raise invalid_schema(str(invalid)) from None
+
+
+def _check_field_names(machine: RegistryMachine, subject: str, schema: Schema) -> None:
+    for name in _top_level_fields(machine, subject, schema):
+        if name.startswith(RESERVED_PREFIX):
+            raise invalid_schema(f"the name of field {name} must not begin with {RESERVED_PREFIX}")
 
 
 def _shortened(text: str) -> str:

@@ -122,7 +122,8 @@ class Call:
     @property
     def shape(self) -> Shape:
         """How schemas are to be shown."""
-        return Shape(self.with_unknown, self.text("format"), self.text("referenceFormat"))
+        tags = tuple(self.query.get("findTags", ()))
+        return Shape(self.with_unknown, self.text("format"), self.text("referenceFormat"), tags)
 
     @property
     def named_subject(self) -> str:
@@ -489,7 +490,7 @@ ROUTES: Final = (
         ("normalize", "format", "force"),
         SchemaRequest,
     ),
-    Route("GET", _VERSION, _READ, _version, (*_SHOWN, "deleted")),
+    Route("GET", _VERSION, _READ, _version, (*_SHOWN, "deleted", "findTags")),
     Route("DELETE", _VERSION, _DELETE, _delete_version, ("permanent",)),
     Route("GET", _VERSION + "/schema", _READ, _version_text, ("format", "deleted")),
     Route("GET", _VERSION + "/referencedby", _READ, _referenced_by, ("deleted", *_PAGE)),

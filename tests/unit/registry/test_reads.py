@@ -240,3 +240,25 @@ def test_a_text_with_a_surrogate_is_refused(size: int) -> None:
             assert (await client.post("/subjects/a/versions", body)).status in {400, 422}
 
     asyncio.run(story())
+
+
+@with_registry
+async def test_tagged_entities_are_found(client: DirectClient) -> None:
+    fields = [{"name": "x", "type": "int", "confluent:tags": ["PII"]}, {"name": "y", "type": "int"}]
+    record = {"type": "record", "name": "A", "fields": fields, "confluent:tags": ["OWN"]}
+    await client.register("a", record)
+    field = {
+        "schemaEntity": {"entityPath": "A.x", "entityType": "SR_FIELD"},
+        "tags": ["PII"],
+    }
+    whole = {"schemaEntity": {"entityPath": "A", "entityType": "SR_RECORD"}, "tags": ["OWN"]}
+    for path in ("/schemas/ids/1", "/subjects/a/versions/1"):
+        assert "schemaTags" not in (await client.get(path)).content
+        for query, found in {
+            "findTags=PII": [field],
+            "findTags=*": [whole, field],
+            "findTags=OWN&findTags=PII": [whole, field],
+            "findTags=none": [],
+        }.items():
+            answer = await client.get(f"{path}?{query}")
+            assert answer.content.get("schemaTags", []) == found, (path, query)

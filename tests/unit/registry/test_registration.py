@@ -312,3 +312,34 @@ async def test_large_schemas_are_compared_outside_of_the_event_loop(
     assert (await client.register("a", PERSON)).content == {"id": 2}
     formatted = await client.get("/schemas/ids/1?format=resolved")
     assert formatted.status == 200
+
+
+RESERVES_NAME = {"metadata": {"properties": {"confluent:reserved": "email, name"}}}
+
+
+@with_registry
+async def test_validated_fields_must_not_be_reserved(client: DirectClient) -> None:
+    assert (await client.register("free", WITH_NAME, **RESERVES_NAME)).status == 200
+    await client.put("/config", {"compatibility": "NONE", "validateFields": True})
+    refused = await client.register("a", WITH_NAME, **RESERVES_NAME)
+    assert refused.code == 40901
+    assert "conflicts with the reserved field name" in refused.content["message"]
+    assert (await client.register("a", PERSON, **RESERVES_NAME)).status == 200
+    fewer = {"metadata": {"properties": {"confluent:reserved": "email"}}}
+    refused = await client.register("a", WITH_NAME, **fewer)
+    assert "has reserved field name removed" in refused.content["message"]
+    schema = {"type": "object", "properties": {"$$a": {"type": "string"}}}
+    refused = await client.register("j", schema, schemaType="JSON")
+    assert refused.code == 42201
+    assert "must not begin with $$" in refused.content["message"]
+
+
+@with_registry
+async def test_rules_are_checked_unless_the_configuration_says_otherwise(
+    client: DirectClient,
+) -> None:
+    body = {"ruleSet": {"domainRules": [{"name": "a", "mode": "UPGRADE"}]}}
+    assert (await client.register("a", INT, **body)).code == 42210
+    await client.put("/config/a", {"validateRules": False})
+    assert (await client.register("a", INT, **body)).status == 200
+    assert (await client.register("b", INT, **body)).code == 42210
