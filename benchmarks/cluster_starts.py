@@ -123,7 +123,7 @@ class MeasuredCluster:
 def ottla_cluster() -> Iterator[MeasuredCluster]:
     """Run three `ottla start` and a ZooKeeper for the block."""
     settings = {**SETTINGS, "zookeeper.session.timeout.ms": str(SESSION_MS)}
-    with Cluster(BROKERS, settings) as cluster:
+    with Cluster(BROKERS, settings, zookeeper=True) as cluster:
         yield MeasuredCluster("Ottla", cluster.brokers)
         cluster.kill()
 

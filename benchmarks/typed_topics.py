@@ -42,7 +42,9 @@ _PREFIX_BYTES: Final = 5
 
 def cases() -> Iterator[Case]:
     """Yield the rows of the comparison."""
-    with Cluster(1, {"offsets.topic.replication.factor": "1"}, registries=True) as cluster:
+    with Cluster(
+        1, {"offsets.topic.replication.factor": "1"}, registries=True, zookeeper=True
+    ) as cluster:
         place = cluster.bootstrap_servers, cluster.registry_urls[0]
         fill(*place)
         stock = _measured("stock", *place) if has_stock() else {}

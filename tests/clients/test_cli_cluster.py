@@ -18,8 +18,17 @@ from tests.clients.cli_calls import OTTLA, call, refused, rows, text
 
 SECONDS_MAX = 60
 START = [*OTTLA, "cluster", "start", "--base-port", "0"]
-SHORT = ("-X", "zookeeper.session.timeout.ms=2000")
-pytestmark = pytest.mark.usefixtures("needs_zookeeper")
+QUORUM = ("-X", "broker.session.timeout.ms=2000", "-X", "broker.heartbeat.interval.ms=500")
+ZOOKEEPER = ("--zookeeper", "-X", "zookeeper.session.timeout.ms=2000")
+
+
+@pytest.fixture(params=[QUORUM, ZOOKEEPER], ids=["quorum", "zookeeper"])
+def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The options of a cluster with short sessions, with its metadata in either place."""
+    chosen: tuple[str, ...] = request.param
+    if chosen is ZOOKEEPER:
+        request.getfixturevalue("needs_zookeeper")
+    return chosen
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
@@ -53,11 +62,13 @@ def said(log: Path, pattern: str) -> "re.Match[str] | None":
     return re.search(pattern, log.read_text())
 
 
-def test_a_broker_that_is_killed_is_shown_and_the_others_lead(tmp_path: Path) -> None:
+def test_a_broker_that_is_killed_is_shown_and_the_others_lead(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     with (
         log.open("wb") as output,
-        started(tmp_path, *SHORT, stderr=output.fileno()) as process,
+        started(tmp_path, *options, stderr=output.fileno()) as process,
     ):
         servers = (tmp_path / "ready").read_text().strip()
         assert len(servers.split(",")) == 3
@@ -98,8 +109,10 @@ def test_a_broker_that_is_killed_is_shown_and_the_others_lead(tmp_path: Path) ->
     assert not list((tmp_path / "data").glob("start-broker-*"))
 
 
-def test_on_a_terminal_a_table_is_shown_and_what_was_kept_goes_on(tmp_path: Path) -> None:
-    with started(tmp_path, "--brokers", "1") as process:
+def test_on_a_terminal_a_table_is_shown_and_what_was_kept_goes_on(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    with started(tmp_path, "--brokers", "1", *options) as process:
         servers = (tmp_path / "ready").read_text().strip()
         text("topic", "create", "letters", brokers=servers)
         process.terminate()
@@ -116,7 +129,7 @@ def test_on_a_terminal_a_table_is_shown_and_what_was_kept_goes_on(tmp_path: Path
             return False
         return b"UNDER-REPLICATED" in shown and b"partitions 1, under-replicated 0" in shown
 
-    with started(tmp_path, "--brokers", "1", stderr=theirs) as process:
+    with started(tmp_path, "--brokers", "1", *options, stderr=theirs) as process:
         wait_for(is_shown)
         process.terminate()
         assert process.wait(SECONDS_MAX) == 0
@@ -129,6 +142,8 @@ def test_wrong_calls_are_one_sentence(tmp_path: Path) -> None:
     assert sentence == "--ephemeral has a folder of its own: leave out --data-dir"
     sentence = refused("cluster", "start", "-X", "num.partitions", expect=2)
     assert sentence == "-X takes KEY=VALUE, not 'num.partitions'"
+    sentence = refused("cluster", "start", "--zookeeper-servers", "3", expect=2)
+    assert sentence == "--zookeeper-servers is only for --zookeeper"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         sentence = refused("cluster", "start", "--ephemeral", "--base-port", port)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3, racks=RACKS) as running:
+    with Cluster(brokers=3, racks=RACKS, zookeeper=True) as running:
         yield running
 
 

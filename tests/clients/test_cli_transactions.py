@@ -300,7 +300,7 @@ def test_numbers_that_no_request_can_carry_are_wrong_calls(
 
 @pytest.mark.usefixtures("needs_zookeeper")
 def test_every_broker_is_asked_and_each_replica_tells_what_hangs(topic: str) -> None:
-    with Cluster(2, SETTINGS) as cluster:
+    with Cluster(2, SETTINGS, zookeeper=True) as cluster:
         servers = cluster.bootstrap_servers
         call("topic", "create", topic, "-r", "2", brokers=servers)
         producers = [transactional(servers, f"writer-{number}") for number in range(6)]

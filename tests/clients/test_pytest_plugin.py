@@ -118,7 +118,6 @@ def test_a_value_may_have_what_names_have_not() -> None:
     }
 
 
-@pytest.mark.usefixtures("needs_zookeeper")
 def test_a_cluster_is_there_for_a_project_that_asks_for_it(tmp_path: Path) -> None:
     (tmp_path / "test_project.py").write_text(CLUSTER_TEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\nottla_cluster_settings = num.partitions=5\n")

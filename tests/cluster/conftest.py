@@ -11,7 +11,7 @@ from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 @pytest.fixture(scope="module")
 def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
+    with Cluster(BROKERS, SETTINGS, data_dir=folder, zookeeper=True) as cluster:
         yield cluster
 
 

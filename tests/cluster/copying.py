@@ -220,7 +220,7 @@ def copied(watcher: Watcher, cluster: Cluster, library: str, records: int) -> It
 
 def run(folder: Path, library: str, records: int) -> None:
     """Inject one fault after another until all is copied."""
-    with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
+    with Cluster(BROKERS, SETTINGS, data_dir=folder, zookeeper=True) as cluster:
         watcher = Watcher(cluster)
         with copied(watcher, cluster, library, records) as copying:
             deaths = cycle(

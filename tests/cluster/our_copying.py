@@ -187,7 +187,7 @@ def copied_in_cluster(watcher: Watcher, cluster: Cluster, name: str) -> Iterator
 def run(folder: Path, minutes: float, seed: int) -> None:
     """Inject one fault after another for this long."""
     dice = Random(seed)
-    with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
+    with Cluster(BROKERS, SETTINGS, data_dir=folder, zookeeper=True) as cluster:
         watcher = Watcher(cluster)
         deadline = time.monotonic() + 60 * minutes
         with copied_in_cluster(watcher, cluster, "ours-copier") as deaths:

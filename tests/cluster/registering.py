@@ -201,7 +201,7 @@ def _violations_of(
 
 def run_rounds(folder: Path, rounds: int) -> Acknowledged:
     """Kill and pause leaders in turn; return the acknowledged schemas, all of which are there."""
-    with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True) as cluster:
+    with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True, zookeeper=True) as cluster:
         watcher = Watcher(cluster)
         with registering(cluster) as clients:
             for number in range(rounds):

@@ -30,7 +30,7 @@ Telling = Callable[[str, Cluster, Watcher], AbstractContextManager[Story]]
 def run_rounds(folder: Path, rounds: int, seed: int, tell: Telling) -> int:
     """Run this many rounds; return the number of acknowledged records, none of them lost."""
     dice = Random(seed)
-    with Cluster(BROKERS, SETTINGS, data_dir=folder) as cluster:
+    with Cluster(BROKERS, SETTINGS, data_dir=folder, zookeeper=True) as cluster:
         watcher = Watcher(cluster)
         acknowledged = [
             run_round(number, dice, tell(f"round-{number}", cluster, watcher))

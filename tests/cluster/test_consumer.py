@@ -21,7 +21,9 @@ SECONDS_MAX = 120
 @pytest.fixture(scope="module")
 def cluster(needs_zookeeper: None) -> Iterator[Cluster]:
     settings = {"replica.selector.class": SELECTOR, "min.insync.replicas": "2"}
-    with Cluster(brokers=len(RACKS), racks=list(RACKS.values()), settings=settings) as running:
+    with Cluster(
+        brokers=len(RACKS), racks=list(RACKS.values()), settings=settings, zookeeper=True
+    ) as running:
         yield running
 
 

@@ -25,7 +25,9 @@ def running(
     needs_zookeeper: None, network: Network, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Brokers that reach each other and ZooKeeper through gates."""
-    cluster = Cluster(BROKERS, SETTINGS, data_dir=tmp_path_factory.mktemp("cut-off"))
+    cluster = Cluster(
+        BROKERS, SETTINGS, data_dir=tmp_path_factory.mktemp("cut-off"), zookeeper=True
+    )
     for number, broker in cluster.brokers.items():
         gate = network.gate_to_broker(number, broker.port)
         broker.settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{gate}"

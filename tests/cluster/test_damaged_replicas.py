@@ -23,7 +23,7 @@ SEGMENTS = {"segment_bytes": str(1 << 20)}
 @pytest.fixture(scope="module")
 def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(BROKERS, SETTINGS | SCRUBBED, data_dir=folder) as cluster:
+    with Cluster(BROKERS, SETTINGS | SCRUBBED, data_dir=folder, zookeeper=True) as cluster:
         yield cluster
 
 

@@ -17,7 +17,9 @@ SESSION_SECONDS = 6
 def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("ensemble")
     settings = {**SETTINGS, "zookeeper.session.timeout.ms": str(1000 * SESSION_SECONDS)}
-    with Cluster(BROKERS, settings, data_dir=folder, zookeeper_servers=3) as cluster:
+    with Cluster(
+        BROKERS, settings, data_dir=folder, zookeeper_servers=3, zookeeper=True
+    ) as cluster:
         yield cluster
 
 

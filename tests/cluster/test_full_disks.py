@@ -31,7 +31,7 @@ def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> 
     if missing := full_disk.why_not():
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("cluster")
-    cluster = Cluster(BROKERS, SETTINGS | REBALANCE, data_dir=folder)
+    cluster = Cluster(BROKERS, SETTINGS | REBALANCE, data_dir=folder, zookeeper=True)
     with pytest.MonkeyPatch.context() as patch:
         disks = [broker.data_dir for broker in cluster.brokers.values()]
         for name, value in full_disk.environ(folder, disks).items():

@@ -39,7 +39,9 @@ def stays_in_sync(watcher: Watcher, topic: str, brokers: set[int]) -> None:
 
 @pytest.fixture(scope="module")
 def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(BROKERS, SETTINGS | QUICK, data_dir=tmp_path_factory.mktemp("cluster"))
+    cluster = Cluster(
+        BROKERS, SETTINGS | QUICK, data_dir=tmp_path_factory.mktemp("cluster"), zookeeper=True
+    )
     for number, broker in cluster.brokers.items():
         broker.settings["log.dirs"] = ",".join(map(str, folders(cluster, number)))
     with cluster:

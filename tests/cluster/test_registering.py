@@ -21,7 +21,7 @@ from tests.cluster.watching import BROKERS, SETTINGS, Watcher
 @pytest.fixture(scope="module")
 def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("registries")
-    with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True) as cluster:
+    with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True, zookeeper=True) as cluster:
         yield cluster
         mend(cluster)
 

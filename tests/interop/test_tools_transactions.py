@@ -85,7 +85,7 @@ def test_a_copy_with_random_aborts_is_exact(kafka: Console, ottla: OttlaProcess,
 
 
 def test_a_copy_is_exact_while_one_broker_after_the_other_is_killed() -> None:
-    with Cluster(3) as cluster:
+    with Cluster(3, zookeeper=True) as cluster:
         kafka = Console(cluster.bootstrap_servers)
         for topic in ("source", "copy"):
             kafka(f"topics --create --topic {topic} --partitions 1 --replication-factor 3")

@@ -121,7 +121,7 @@ def three_brokers_round(dice: random.Random, folder: Path, lines: list[str], kil
     """Kill leaders while drivers write, and a driver, too."""
     topic = f"topic-{uuid4()}"
     told = []
-    with Cluster(3, THREE_BROKERS) as cluster:
+    with Cluster(3, THREE_BROKERS, zookeeper=True) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.topics.create(topic, partitions=3, replication_factor=3)
         for start in range(STARTS_MAX):

@@ -100,7 +100,7 @@ def kill_leader(cluster: Cluster, number: int) -> int:
 def soak(rounds: int, folder: Path) -> None:
     """Run it; AssertionError if a record is missing or doubled."""
     spark = spark_session("soak", master="local[2,4]", is_quick=True)
-    with Cluster(3, SETTINGS, data_dir=folder / "cluster") as cluster:
+    with Cluster(3, SETTINGS, data_dir=folder / "cluster", zookeeper=True) as cluster:
         servers = cluster.bootstrap_servers
         with Admin(bootstrap_servers=servers) as admin:
             admin.topics.create(TOPIC, partitions=PARTITIONS)

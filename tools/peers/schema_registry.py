@@ -100,7 +100,9 @@ def _registry(brokers: Brokers) -> Iterator[str]:
     if brokers.count > 1:
         with (
             TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder,
-            Cluster(brokers.count, SETTINGS, data_dir=folder, registries=True) as cluster,
+            Cluster(
+                brokers.count, SETTINGS, data_dir=folder, registries=True, zookeeper=True
+            ) as cluster,
         ):
             yield cluster.registry_urls[0]
         return

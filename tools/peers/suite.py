@@ -168,7 +168,7 @@ def three(settings: Mapping[str, str]) -> Iterator[str]:
     """Run three brokers with a ZooKeeper; topics are on all brokers by default."""
     with TemporaryDirectory(prefix="data-", dir=FOLDER, ignore_cleanup_errors=True) as folder:
         try:
-            with Cluster(3, SETTINGS | dict(settings), data_dir=folder) as cluster:
+            with Cluster(3, SETTINGS | dict(settings), data_dir=folder, zookeeper=True) as cluster:
                 yield cluster.bootstrap_servers
         finally:
             for log in Path(folder).glob("broker-*.log"):

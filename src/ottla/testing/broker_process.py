@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.testing.child_process import HOST, ChildProcess, ClusterError, ProcessGroup, ReservedPort
+from ottla.testing.local_quorum import LocalQuorum
 
 START_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 60
@@ -15,10 +16,14 @@ OWN_SETTINGS: Final = frozenset(
         "advertised.listeners",
         "broker.id",
         "broker.rack",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
         "listeners",
         "log.dir",
         "log.dirs",
         "node.id",
+        "process.roles",
         "zookeeper.connect",
     )
 )
@@ -40,6 +45,7 @@ class BrokerProcess:
         port: int = 0,
         rack: str = "",
         registry: ReservedPort | None = None,
+        quorum: LocalQuorum | None = None,
     ) -> None:
         if taken := sorted(OWN_SETTINGS & settings.keys()):
             raise ClusterError(f"{taken[0]} is set for each broker by the cluster: leave it out")
@@ -50,7 +56,8 @@ class BrokerProcess:
         self.settings = {**settings, **({"broker.rack": rack} if rack else {})}
         """Settings by Kafka's names; a change applies from the next start on."""
         self.zookeeper_connect = ""
-        """The address of its ZooKeeper; must be set before the start."""
+        """The address of its ZooKeeper; must be set before the start, if it has no quorum."""
+        self._quorum = quorum
         self._registry = registry
         self._ready_file = folder / f"broker-{broker_id}.ready"
         log = folder / f"broker-{broker_id}.log"
@@ -102,20 +109,27 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Start without waiting."""
+        if self._quorum is not None:
+            self._quorum.format_broker(self.id)
         self._ready_file.unlink(missing_ok=True)
         settings = {
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
             "log.dirs": str(self.data_dir),
             **self._registry_settings(),
             **self.settings,
-            "broker.id": str(self.id),
-            "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
-            "zookeeper.connect": self.zookeeper_connect,
+            "node.id": str(self.id),
+            **self._metadata_settings(),
         }
         options = [word for row in settings.items() for word in ("-X", "=".join(row))]
         command = [sys.executable, "-m", "ottla.cli.main", "start", *options]
         environ = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
         self._process.spawn([*command, "--ready-file", str(self._ready_file)], environ)
+
+    def _metadata_settings(self) -> dict[str, str]:
+        if self._quorum is not None:
+            return self._quorum.settings_of(self.id, self.bootstrap_servers)
+        listeners = f"PLAINTEXT://{self.bootstrap_servers}"
+        return {"listeners": listeners, "zookeeper.connect": self.zookeeper_connect}
 
     def _registry_settings(self) -> dict[str, str]:
         place = "" if self._registry is None else f"{HOST}:{self._registry.number}"

@@ -1,4 +1,4 @@
-"""A cluster of real processes on this machine: brokers, and the ZooKeeper that they share."""
+"""A cluster of real processes on this machine, with a quorum of controllers or a ZooKeeper."""
 
 import asyncio
 import fcntl
@@ -19,75 +19,89 @@ from ottla.clients.config.settings import parse_settings
 from ottla.model.settings.listeners import DEFAULT_REGISTRY_LISTENER
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.child_process import ClusterError, ProcessGroup, ReservedPort, wait_until
+from ottla.testing.local_quorum import LocalQuorum, refuse_quorum
 from ottla.testing.zookeeper_server import ZooKeeperServer, why_not
 
 LOCK_NAME: Final = "cluster.lock"
 READY_SECONDS_MAX: Final = 60
 NO_CONTROLLER: Final = -1
 REGISTRY_SETTING: Final = "ottla.schema.registry.listener"
+_OF_QUORUM: Final = {
+    "broker.heartbeat.interval.ms": "1000",
+    "broker.session.timeout.ms": "6000",
+    # The last node that stops finds no majority of controllers to let it go.
+    "controlled.shutdown.retry.backoff.ms": "1000",
+}
 _CLIENT: Final = {"request.timeout.ms": "5000", "socket.connection.setup.timeout.ms": "5000"}
 
 
 class Cluster:
     """Brokers 1 to n that serve during the `with` block, or from `start` to `stop`.
 
-    Each broker is an `ottla start` process, each ZooKeeper server a Java process; any of them may
-    be killed, paused and started again. Their data is in `data_dir`, or in a temporary directory.
+    Each broker is an `ottla start` process. Three of them are also the quorum of controllers; fewer
+    than three brokers have one controller. With `zookeeper` or `zookeeper_connect` the metadata is
+    in ZooKeeper instead, and each server of it is a Java process. Any process may be killed, paused
+    and started again. Their data is in `data_dir`, or in a temporary directory.
     Settings have Kafka's names and hold for every broker. With `base_port` brokers listen there and
     on the following ports, else on free ones. With `registries` each broker has a schema registry.
     All processes end with the calling process, even if it is killed. A ClusterError names the
     missing or invalid part.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of a test
         self,
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         *,
         data_dir: str | os.PathLike[str] | None = None,
         base_port: int = 0,
+        zookeeper: bool = False,
         zookeeper_servers: int = 1,
         racks: Sequence[str] = (),
         zookeeper_connect: str | None = None,
         registries: bool = False,
     ) -> None:
-        if brokers < 1 or zookeeper_servers < 1:
-            raise ClusterError("a cluster has one broker and one ZooKeeper server, or more")
-        if zookeeper_connect is None and why_not():
+        has_zookeeper = zookeeper or zookeeper_connect is not None
+        _check_servers(brokers, zookeeper_servers, has_zookeeper=has_zookeeper)
+        if has_zookeeper and zookeeper_connect is None and why_not():
             raise ClusterError(why_not())
         is_kept = data_dir is not None
         chosen = mkdtemp(prefix="ottla-") if data_dir is None else data_dir
         self.data_dir = Path(chosen).absolute()
         lock = _lock(self.data_dir)
         self._group = ProcessGroup()
-        self._settings = {**default_settings(brokers), **(settings or {})}
+        self._settings = {
+            **default_settings(brokers, zookeeper=has_zookeeper),
+            **(settings or {}),
+        }
         self._base_port = base_port
         self._racks = racks
         self._has_registries = registries and REGISTRY_SETTING not in self._settings
         self.zookeeper_servers: dict[int, ZooKeeperServer] = {}
         self.brokers: dict[int, BrokerProcess] = {}
+        self._quorum: LocalQuorum | None = None
+        self.zookeeper_connect = ""
+        self._controller_ports: list[ReservedPort] = []
         removed = None if is_kept else self.data_dir
-        self._end = weakref.finalize(
-            self,
-            _end,
-            self._group,
-            self.zookeeper_servers,
-            self.brokers,
-            lock,
-            removed,
-            os.getpid(),
-        )
+        self._end = self._finalizer(lock, removed)
         try:
-            if zookeeper_connect is None:
-                self._add_zookeeper_servers(zookeeper_servers, is_kept)
-            self.zookeeper_connect = zookeeper_connect or ",".join(
-                server.hosts for server in self.zookeeper_servers.values()
-            )
+            if not has_zookeeper:
+                self._quorum = LocalQuorum(
+                    self.data_dir, brokers, base_port, self._controller_ports
+                )
+            else:
+                refuse_quorum(self.data_dir)
+                self._use_zookeeper(zookeeper_connect, zookeeper_servers, is_durable=is_kept)
             for _ in range(brokers):
                 self._new_broker()
         except BaseException:
             self._end()
             raise
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether its metadata is in a quorum of controllers, and not in ZooKeeper."""
+        return self._quorum is not None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -191,6 +205,28 @@ class Cluster:
         finally:
             self._end()
 
+    def _finalizer(self, lock: BinaryIO, removed: Path | None) -> "weakref.finalize[..., Self]":
+        """Return the function that ends the processes and releases their ports and folder."""
+        return weakref.finalize(
+            self,
+            _end,
+            self._group,
+            self.zookeeper_servers,
+            self.brokers,
+            self._controller_ports,
+            lock,
+            removed,
+            os.getpid(),
+        )
+
+    def _use_zookeeper(self, address: str | None, servers: int, *, is_durable: bool) -> None:
+        """Keep the metadata in the ZooKeeper at an address, or in servers of this cluster."""
+        if address is None:
+            self._add_zookeeper_servers(servers, is_durable)
+        self.zookeeper_connect = address or ",".join(
+            server.hosts for server in self.zookeeper_servers.values()
+        )
+
     def _add_zookeeper_servers(self, count: int, is_durable: bool) -> None:
         for number in range(1, count + 1):
             self.zookeeper_servers[number] = ZooKeeperServer(
@@ -209,6 +245,7 @@ class Cluster:
             port=self._base_port + number - 1 if self._base_port else 0,
             rack=self._racks[(number - 1) % len(self._racks)] if self._racks else "",
             registry=self._registry_port(number) if self._has_registries else None,
+            quorum=self._quorum,
         )
         broker.zookeeper_connect = self.zookeeper_connect
         self.brokers[number] = broker
@@ -238,10 +275,18 @@ class Cluster:
         return {broker.id: answer for broker, answer in zip(asked, answers, strict=True)}
 
 
-def default_settings(brokers: int) -> dict[str, str]:
+def _check_servers(brokers: int, zookeeper_servers: int, *, has_zookeeper: bool) -> None:
+    if brokers < 1 or zookeeper_servers < 1:
+        raise ClusterError("a cluster has one broker and one ZooKeeper server, or more")
+    if zookeeper_servers > 1 and not has_zookeeper:
+        raise ClusterError("zookeeper_servers belongs to a cluster with zookeeper=True")
+
+
+def default_settings(brokers: int, *, zookeeper: bool = False) -> dict[str, str]:
     """Return the differences from other brokers: replication factors, no delays, no second port."""
     copies = str(min(3, brokers))
     in_sync = "2" if brokers >= 3 else "1"
+    of_mode = {"zookeeper.session.timeout.ms": "6000"} if zookeeper else _OF_QUORUM
     return {
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
@@ -249,7 +294,7 @@ def default_settings(brokers: int) -> dict[str, str]:
         "transaction.state.log.min.isr": in_sync,
         "min.insync.replicas": in_sync,
         "group.initial.rebalance.delay.ms": "0",
-        "zookeeper.session.timeout.ms": "6000",
+        **of_mode,
         "ottla.admin.listener": "",
     }
 
@@ -279,6 +324,7 @@ def _end(
     group: ProcessGroup,
     servers: Mapping[int, ZooKeeperServer],
     brokers: Mapping[int, BrokerProcess],
+    controller_ports: Sequence[ReservedPort],
     lock: BinaryIO,
     folder: Path | None,
     process_id: int,
@@ -291,6 +337,8 @@ def _end(
         broker.release()
     for server in servers.values():
         server.release()
+    for port in controller_ports:
+        port.release()
     lock.close()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)

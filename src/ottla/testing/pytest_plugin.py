@@ -41,9 +41,9 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator["Broker"]:
 
 @pytest.fixture(scope="session")
 def ottla_cluster(pytestconfig: pytest.Config) -> Iterator["Cluster"]:
-    """Run three brokers and a ZooKeeper, in processes of their own, for the whole session.
+    """Run three brokers, which are also controllers, in processes of their own, for the session.
 
-    ClusterError without Java. A test that kills a broker must start it again.
+    A test that kills a broker must start it again.
     """
     from ottla.testing.cluster import Cluster  # noqa: PLC0415
 

@@ -80,7 +80,7 @@ def rounds_of_killing(rounds: int, seed: int, folder: Path, *, is_spark: bool) -
     """Kill this many leaders on each side; return how many records were copied exactly once."""
     dice = random.Random(seed)
     with (
-        Cluster(3, REPLICATED, data_dir=folder / "source") as source,
+        Cluster(3, REPLICATED, data_dir=folder / "source", zookeeper=True) as source,
         Cluster(
             3,
             REPLICATED,

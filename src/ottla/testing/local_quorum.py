@@ -1,0 +1,154 @@
+"""The quorum of controllers of a local cluster: its first brokers are controllers, too.
+
+A file in the folder of the cluster remembers the ports of the controllers: their addresses are in
+the metadata log, so they must be the same in every run.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ottla.broker.quorum.formatting import format_metadata_dir
+from ottla.machines.controller.features import first_levels
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
+from ottla.model.identifiers import BrokerId, uuid_to_text
+from ottla.model.settings.listeners import PORT_MAX
+from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import KernelDisk
+from ottla.runtime.randomness import SystemRandomness
+from ottla.storage.files.checkpoints import META_PROPERTIES_FILE
+from ottla.testing.child_process import HOST, ClusterError, ReservedPort
+
+LISTENER: Final = "CONTROLLER"
+QUORUM_FILE: Final = "quorum.json"
+CONTROLLERS_MAX: Final = 3
+PORT_DISTANCE: Final = 1000
+"""How far the port of a controller is above the port of its broker, if that is a fixed one."""
+
+
+class LocalQuorum:
+    """Formats the nodes of a local cluster, and holds the ports of its controllers.
+
+    Three brokers or more have three controllers, fewer have one: two controllers would need each
+    other. The caller releases the `ports`, also after a failure.
+    """
+
+    def __init__(
+        self, folder: Path, brokers: int, base_port: int, ports: list[ReservedPort]
+    ) -> None:
+        self._folder = folder
+        self._reserved = ports
+        self._ports: dict[int, ReservedPort] = {}
+        file = folder / QUORUM_FILE
+        if file.exists():
+            self._continue(json.loads(file.read_text(encoding="utf-8")), brokers)
+        elif any(folder.glob(f"broker-*/{META_PROPERTIES_FILE}")):
+            raise ClusterError(f"{folder} has a cluster with its metadata in ZooKeeper")
+        else:
+            self._begin(brokers, base_port)
+            kept = {
+                "cluster_id": self.cluster_id,
+                "port_by_controller": {node: port.number for node, port in self._ports.items()},
+            }
+            file.write_text(json.dumps(kept), encoding="utf-8")
+
+    def settings_of(self, node_id: int, address: str) -> dict[str, str]:
+        """Return the settings of a node with its listener for clients at this address."""
+        controllers = ",".join(f"{HOST}:{port.number}" for port in self._ports.values())
+        settings = {
+            "process.roles": "broker",
+            "listeners": f"PLAINTEXT://{address}",
+            "controller.listener.names": LISTENER,
+            "controller.quorum.bootstrap.servers": controllers,
+        }
+        port = self._ports.get(node_id)
+        if port is not None:
+            settings["process.roles"] = "broker,controller"
+            settings["listeners"] += f",{LISTENER}://{HOST}:{port.number}"
+        return settings
+
+    def format_broker(self, node_id: int) -> None:
+        """Format the folder of a broker that is no controller, unless it is formatted.
+
+        A controller is formatted only when the quorum begins: with an empty disk it would vote
+        without the data.
+        """
+        if (
+            node_id not in self._ports
+            and not (self._data_dir(node_id) / META_PROPERTIES_FILE).exists()
+        ):
+            self._format(node_id, SystemRandomness().uuid(), None)
+
+    def _begin(self, brokers: int, base_port: int) -> None:
+        randomness = SystemRandomness()
+        self.cluster_id = uuid_to_text(randomness.uuid())
+        controllers = CONTROLLERS_MAX if brokers >= CONTROLLERS_MAX else 1
+        for node_id in range(1, controllers + 1):
+            wanted = base_port + node_id - 1 + PORT_DISTANCE if base_port else 0
+            self._hold(node_id, _port(wanted))
+        directories = {node_id: randomness.uuid() for node_id in self._ports}
+        voters = VoterSet(
+            tuple(
+                Voter(
+                    ReplicaKey(node_id, directories[node_id]),
+                    (Endpoint(LISTENER, HOST, port.number),),
+                )
+                for node_id, port in self._ports.items()
+            )
+        )
+        for node_id, directory_id in directories.items():
+            self._format(node_id, directory_id, voters)
+
+    def _continue(self, kept: Mapping[str, object], brokers: int) -> None:
+        self.cluster_id = str(kept["cluster_id"])
+        ports = kept["port_by_controller"]
+        assert isinstance(ports, dict)
+        if len(ports) > brokers:
+            raise ClusterError(
+                f"the cluster in {self._folder} has {len(ports)} controllers,"
+                f" and cannot run with {brokers} brokers"
+            )
+        for node_id, port in ports.items():
+            self._hold(int(node_id), ReservedPort(port))
+
+    def _hold(self, node_id: int, port: ReservedPort) -> None:
+        self._ports[node_id] = port
+        self._reserved.append(port)
+
+    def _format(self, node_id: int, directory_id: bytes, voters: VoterSet | None) -> None:
+        folder = str(self._data_dir(node_id))
+        records: list[MetadataRecord] = [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in first_levels().items()
+        ]
+        format_metadata_dir(
+            KernelDisk(),
+            [folder],
+            folder,
+            cluster_id=self.cluster_id,
+            node_id=BrokerId(node_id),
+            directory_ids={folder: directory_id},
+            records=records,
+            voters=voters,
+            now_ms=SystemClock().now_ms(),
+        )
+
+    def _data_dir(self, node_id: int) -> Path:
+        return self._folder / f"broker-{node_id}"
+
+
+def refuse_quorum(folder: Path) -> None:
+    """Raise ClusterError if the cluster of the folder has a quorum of controllers."""
+    if (folder / QUORUM_FILE).exists():
+        raise ClusterError(f"{folder} has a cluster with a quorum of controllers")
+
+
+def _port(wanted: int) -> ReservedPort:
+    """Return the wanted port, or another if it is taken or 0."""
+    if 0 < wanted <= PORT_MAX:
+        with suppress(ClusterError):
+            return ReservedPort(wanted)
+    return ReservedPort()
