@@ -29,6 +29,8 @@ KRAFT_VERSION_FEATURE: Final = "kraft.version"
 CAUGHT_UP_MS: Final = 3_600_000
 """A replica that becomes a voter has caught up once, and has fetched within this time."""
 SOFTWARE_NAME: Final = "ottla"
+SOFTWARE_VERSION: Final = "1"
+"""A node refuses a request without a version."""
 
 
 class VoterChanges:
@@ -56,7 +58,9 @@ class VoterChanges:
             ChangeKind.ADD, token, Voter(key, endpoints), core.now_ms + max(request.timeout_ms, 0)
         )
         change.is_answered_early = not request.ack_when_committed
-        versions = ApiVersionsRequest(client_software_name=SOFTWARE_NAME)
+        versions = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
         change.correlation_id = core.send(node, versions)
         state.change = change
 
