@@ -162,6 +162,11 @@ class QuorumNode:
         batch = batch_of(*values, time_ms=self._clock.now_ms())
         return self._context.run(self.replica.propose, batch)
 
+    def upgrade_kraft_version(self, level: int) -> int | None:
+        """Raise kraft.version, as code of the node's process."""
+        upgrade = self.replica.upgrade_kraft_version
+        return self._context.run(upgrade, level, is_validated_only=False)
+
     async def handle(self, request: Message, version: int | None = None) -> Any:
         """Answer a request, as code of the node's process."""
         loop = asyncio.get_running_loop()

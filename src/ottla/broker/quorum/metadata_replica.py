@@ -89,6 +89,15 @@ class MetadataReplica(Protocol):
         """
         ...
 
+    def upgrade_kraft_version(self, level: int, *, is_validated_only: bool) -> Offset | None:
+        """Raise kraft.version as the leader; return the offset of the new level.
+
+        None if the level holds already, or if it is only to be validated. ApiError NOT_CONTROLLER
+        if this replica does not lead, REQUEST_TIMED_OUT while the voters change, and
+        INVALID_UPDATE_VERSION for a level that a voter does not support.
+        """
+        ...
+
     def read(self, start_offset: Offset, end_offset: Offset) -> Sequence[RecordBatch]:
         """Return batches of this log from an offset on, about 1 MiB of them, at least one.
 

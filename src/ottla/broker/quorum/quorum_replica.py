@@ -184,6 +184,10 @@ class QuorumReplica:
         """Append a batch as the leader; see `MetadataReplica`."""
         return self._life.propose(batch)
 
+    def upgrade_kraft_version(self, level: int, *, is_validated_only: bool) -> Offset | None:
+        """Raise kraft.version as the leader; see `MetadataReplica`."""
+        return self._life.upgrade_kraft_version(level, is_validated_only=is_validated_only)
+
     def read(self, start_offset: Offset, end_offset: Offset) -> Sequence[RecordBatch]:
         """Return batches of this log; see `MetadataReplica`."""
         log = self._life.files.log

@@ -183,18 +183,27 @@ class ReplicaLife:
 
     def propose(self, batch: Buffer) -> Offset:
         """Append a batch as leader; NOT_CONTROLLER if this replica does not lead."""
-        offset = -1
+        offset = self._as_leader(lambda: self.machine.propose(batch, self._now_ms()))
+        assert offset is not None, "a proposal has an offset"
+        return offset
 
-        def event() -> list[Action]:
-            nonlocal offset
-            offset, actions = self.machine.propose(batch, self._now_ms())
-            return actions
+    def upgrade_kraft_version(self, level: int, *, is_validated_only: bool) -> Offset | None:
+        """Raise kraft.version as leader; the errors are in `VoterUpdates.upgrade`."""
+        return self._as_leader(
+            lambda: self.machine.upgrade_kraft_version(
+                level, is_validated_only=is_validated_only, now_ms=self._now_ms()
+            )
+        )
 
-        if self.leads:
-            self._step(event)
+    def _as_leader(self, event: Callable[[], tuple[int | None, list[Action]]]) -> Offset | None:
+        """Report a call of the state machine above, and return the offset that it has led to."""
         if not self.leads:
-            raise ApiError(ErrorCode.NOT_CONTROLLER, "this controller is not active")
-        return Offset(offset)
+            raise _not_active()
+        offset, actions = event()  # An ApiError is the caller's: nothing has changed.
+        self._step(lambda: actions)
+        if not self.leads:
+            raise _not_active()
+        return None if offset is None else Offset(offset)
 
     async def handle(self, request: Message) -> Message:
         """Answer a request of the quorum."""
@@ -381,3 +390,7 @@ class ReplicaLife:
         leader = None if leader_id is None else BrokerId(leader_id)
         for listener in self._listeners:
             listener.on_leader(LeaderEpoch(epoch), leader)
+
+
+def _not_active() -> ApiError:
+    return ApiError(ErrorCode.NOT_CONTROLLER, "this controller is not active")

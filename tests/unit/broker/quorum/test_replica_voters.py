@@ -1,9 +1,12 @@
 """Voters of every kind: of the log, of the settings, of an embedded broker, of older releases."""
 
+import pytest
+
 from ottla.broker.metadata_store.embedded.metadata_log import MetadataLog
 from ottla.metadata.record_frames import decode_record
 from ottla.metadata.records import FeatureLevelRecord
 from ottla.model.address import Address
+from ottla.model.api_error import ApiError
 from ottla.raft.settings import QuorumSettings
 from ottla.raft.snapshots import SnapshotId, SnapshotStart, snapshot_bytes
 from ottla.raft.voters import VoterSet
@@ -120,6 +123,32 @@ def test_voters_of_the_settings_have_no_directories() -> None:
         successor = await quorum.leader()
         assert successor.replica.high_watermark > offset
         assert successor.values() == [b"x"]
+
+    quorum.run(story())
+
+
+def test_voters_of_the_settings_move_into_the_log() -> None:
+    quorum = Quorum(1, 2, 3)
+    own = quorum.voters
+    quorum.voters = VoterSet(
+        tuple(voter(number, f"n{number}", PORT, bytes(16)) for number in quorum.own)
+    )
+
+    async def story() -> None:
+        await quorum.start_all()
+        leader = await quorum.leader()
+        follower = quorum.others(leader)[0]
+        with pytest.raises(ApiError, match="NOT_CONTROLLER"):
+            follower.upgrade_kraft_version(1)
+        await quorum.elapse(5)  # The voters tell the leader their directory ids.
+        with pytest.raises(ApiError, match="INVALID_UPDATE_VERSION"):
+            leader.upgrade_kraft_version(2)
+        offset = leader.upgrade_kraft_version(1)
+        assert offset is not None
+        await follower.committed(offset)
+        assert follower.replica.kraft_version == 1
+        assert follower.replica.voters == own
+        assert leader.upgrade_kraft_version(1) is None
 
     quorum.run(story())
 
