@@ -31,6 +31,8 @@ from ottla.wire.schema import Message
 
 RESIGN_MS_MAX: Final = 1000
 """The time that a leader that is closed waits for its successor."""
+COMMIT_MS_MAX: Final = 100
+"""The time that it waits before for a follower with its whole log, which is then the successor."""
 ROOM_BYTES: Final = 8 << 20
 """The room that a replica on a full disk waits for: a decision of the largest size."""
 ROOM_CHECK_MS: Final = 1000
@@ -62,6 +64,7 @@ class QuorumReplica:
         self._known_committed = 0
         self._news = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     @classmethod
     async def open(
@@ -114,8 +117,9 @@ class QuorumReplica:
         self._news.set()
 
     def on_committed(self, high_watermark: Offset) -> None:
-        """Remember the high watermark over all lives."""
+        """Remember the high watermark over all lives, and wake `close`."""
         self._known_committed = max(self._known_committed, high_watermark)
+        self._news.set()
 
     def on_snapshot(self, snapshot_id: SnapshotId) -> None:
         """Take note that a snapshot has replaced the log."""
@@ -182,6 +186,8 @@ class QuorumReplica:
 
     def propose(self, batch: Buffer) -> Offset:
         """Append a batch as the leader; see `MetadataReplica`."""
+        if self._is_closing:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this controller stops")
         return self._life.propose(batch)
 
     def upgrade_kraft_version(self, level: int, *, is_validated_only: bool) -> Offset | None:
@@ -304,16 +310,19 @@ class QuorumReplica:
         life = self._life
         is_open = not life.is_ended
         if life.leads and len(self.voters) > 1:
+            self._is_closing = True
+            await self._until(lambda: self.high_watermark >= self.end_offset, COMMIT_MS_MAX)
             life.stop()
-            await self._succession()
+            wait_ms = min(RESIGN_MS_MAX, self._settings.election_timeout_ms)
+            await self._until(lambda: life.leader_id is not None, wait_ms)
         await life.end()
         if is_open:
             life.files.close(self._world.clock.now_ms())
 
-    async def _succession(self) -> None:
-        wait_ms = min(RESIGN_MS_MAX, self._settings.election_timeout_ms)
+    async def _until(self, is_so: Callable[[], bool], wait_ms: int) -> None:
+        """Wait for a state that news may bring, but not longer than this."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
-                while self._life.leader_id is None:
+                while not is_so():
                     self._news.clear()
                     await self._news.wait()

@@ -109,6 +109,28 @@ def test_a_closed_leader_hands_over_at_once() -> None:
     quorum.run(story())
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_closed_leader_hands_its_last_records_over(seed: int) -> None:
+    """The first preferred successor has the whole log, so no vote is refused."""
+    quorum = Quorum(1, 2, 3, seed=seed)
+
+    async def story() -> None:
+        await quorum.start_all()
+        leader = await quorum.leader()
+        number = quorum.number_of(leader)
+        last = [b"%d" % one for one in range(5)]
+        for value in last:
+            leader.propose(value)
+        closed_at = quorum.world.loop.time()
+        await leader.stop()
+        del quorum.nodes[number]
+        successor = await quorum.leader()
+        assert quorum.world.loop.time() - closed_at < 0.2
+        assert successor.values() == last
+
+    quorum.run(story())
+
+
 def test_proposals_of_one_moment_share_one_sync() -> None:
     quorum = Quorum(1)
 
