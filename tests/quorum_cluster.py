@@ -54,14 +54,14 @@ class QuorumCluster:
     def machine(self, node_id: int) -> Machine:
         return self.world.machine(f"n{node_id}")
 
-    def format(self, *node_ids: int) -> None:
+    def format(self, *node_ids: int, cluster_id: str = CLUSTER_ID) -> None:
         voters = VoterSet(tuple(_voter(one) for one in self.controllers))
         for node_id in node_ids or self.roles_by_node:
             format_metadata_dir(
                 self.machine(node_id).disk,
                 [DATA],
                 DATA,
-                cluster_id=CLUSTER_ID,
+                cluster_id=cluster_id,
                 node_id=BrokerId(node_id),
                 directory_ids={DATA: uuid_of(1000 + node_id)},
                 records=LEVELS,

@@ -155,3 +155,20 @@ def test_a_node_in_the_directory_of_another_node_says_whose_it_is() -> None:
             await cluster.open(1)
 
     QuorumCluster({1: "broker,controller"}).run(story)
+
+
+def test_a_node_of_another_cluster_says_which_leader_it_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(cluster: QuorumCluster) -> None:
+        cluster.format(1)
+        cluster.format(2, cluster_id="another-cluster")
+        await cluster.start(1)
+        cluster.launch(2)
+        await cluster.world.elapse(10)
+        assert "no leader of the quorum of cluster another-cluster is known" in caplog.text
+        assert "asked n1:9093" in caplog.text
+        assert 2 not in cluster.running
+        cluster.kill(2)
+
+    QuorumCluster({1: "broker,controller", 2: "broker"}).run(story)
