@@ -393,7 +393,9 @@ class Broker:
         clock, randomness = self._environment.clock, self._environment.randomness
         view = self._view()
         verification = self._verification(transactions)
-        versions = api_versions.ApiVersionsHandler(lambda: self._routes, lambda: store.image)
+        versions = api_versions.ApiVersionsHandler(
+            lambda: self._routes, lambda: store.image, lambda: self.metadata.kraft_version
+        )
         here: dict[int, Route] = {
             ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
             **self._data_routes(world, view, transactions, verification),

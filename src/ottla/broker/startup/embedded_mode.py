@@ -28,6 +28,7 @@ class Embedded:
     """The broker decides itself, by a store that has all metadata from the beginning."""
 
     is_alone = True
+    kraft_version = 0
     metadata_fetch = None
     spread = staticmethod(nobody)
     may_leave_cleanly = True

@@ -47,6 +47,11 @@ class MetadataMode(Protocol):
         ...
 
     @property
+    def kraft_version(self) -> int:
+        """The level of kraft.version, which the quorum keeps; 0 without a quorum."""
+        ...
+
+    @property
     def directory_ids(self) -> tuple[bytes, ...]:
         """The ids of the usable log dirs, in their order."""
         ...

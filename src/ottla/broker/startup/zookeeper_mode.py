@@ -33,6 +33,7 @@ class InZooKeeper:
     """The broker is one of several. `open` it."""
 
     is_alone = False
+    kraft_version = 0
 
     def __init__(
         self,

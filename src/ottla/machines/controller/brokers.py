@@ -68,15 +68,15 @@ def register(
     ISR before its registration; unless it names the epoch at which it stopped cleanly, it also
     loses its eligibility to lead. The same incarnation keeps its epoch and its state.
 
-    ApiError INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION while another incarnation has a
-    valid session, BROKER_ID_NOT_REGISTERED for a broker of ZooKeeper, INVALID_REGISTRATION for its
+    ApiError INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION while another incarnation may
+    run, BROKER_ID_NOT_REGISTERED for a broker of ZooKeeper, INVALID_REGISTRATION for its
     log dirs, UNSUPPORTED_VERSION if it cannot do a finalized level.
     """
     broker = _broker(image, request)
     known = image.brokers.get(broker.broker_id)
     is_same = known is not None and known.incarnation_id == broker.incarnation_id
     _check_cluster(image, request)
-    if known is not None and not is_same and sessions.is_valid(known, now_ms):
+    if known is not None and not is_same and _may_run(known, broker, sessions, now_ms):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"another incarnation of broker {broker.broker_id} is in service; if that has just"
@@ -94,6 +94,18 @@ def register(
     registered_offset = Offset(image.end_offset + len(records) - 1)
     sessions.register(broker.broker_id, broker.broker_epoch, registered_offset, now_ms)
     return Decision(tuple(records), broker.broker_epoch)
+
+
+def _may_run(
+    known: BrokerImage, successor: BrokerImage, sessions: BrokerSessions, now_ms: int
+) -> bool:
+    """Return whether a registered incarnation may still run beside its successor.
+
+    A broker locks its log dirs as long as it runs. If the successor has all of them, the registered
+    incarnation is dead, and a broker that was killed is back at once. Kafka waits for the session.
+    """
+    has_its_log_dirs = bool(known.log_dirs) and set(known.log_dirs) <= set(successor.log_dirs)
+    return not has_its_log_dirs and sessions.is_valid(known, now_ms)
 
 
 def _broker(image: ClusterImage, request: BrokerRegistrationRequest) -> BrokerImage:

@@ -34,7 +34,7 @@ def test_a_broker_registers_serves_and_stops() -> None:
         heartbeat.current_metadata_offset = answer.broker_epoch
         assert not (await beat.handle(CONTEXT, heartbeat)).is_fenced
         assert store.image.brokers[5].is_active
-        again = registration(5, 2, cluster_id=store.identity.cluster_id)
+        again = registration(5, 2, cluster_id=store.identity.cluster_id, log_dirs=[uuid_of(777)])
         refused = await register.handle(CONTEXT, again)
         assert (refused.error_code, refused.broker_epoch) == (
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

@@ -59,11 +59,24 @@ def test_a_broker_that_is_stopping_goes_on_stopping_after_it_registers_again() -
 def test_another_incarnation_waits_for_the_session_of_the_first() -> None:
     cluster = quorum_cluster(1)
     cluster.now_ms += SESSION_MS
-    assert refused(cluster, registration(1, 2)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    elsewhere = registration(1, 2, log_dirs=[uuid_of(777)])
+    assert refused(cluster, elsewhere) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     cluster.now_ms += 1
     epoch = cluster.broker(1).broker_epoch
-    assert cluster.register(registration(1, 2)) > epoch
+    assert cluster.register(elsewhere) > epoch
     assert cluster.broker(1).is_fenced
+
+
+def test_another_incarnation_with_the_same_log_dirs_does_not_wait() -> None:
+    cluster = quorum_cluster(1)
+    epoch = cluster.broker(1).broker_epoch
+    more = registration(1, 2, log_dirs=[*cluster.broker(1).log_dirs, uuid_of(777)])
+    assert cluster.register(more) > epoch
+    assert cluster.broker(1).is_fenced
+    # One log dir is missing: the former incarnation may still have it.
+    cluster.beat(1)
+    fewer = registration(1, 3)
+    assert refused(cluster, fewer) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
 def test_another_incarnation_of_a_fenced_broker_does_not_wait() -> None:
@@ -145,7 +158,7 @@ def test_a_new_controller_does_not_wait_for_fenced_brokers() -> None:
     cluster = quorum_cluster(1)
     cluster.beat(1, want_fence=True)
     cluster.fail_over()
-    cluster.register(registration(1, 2))
+    cluster.register(registration(1, 2, log_dirs=[uuid_of(777)]))
 
 
 def test_cordoned_log_dirs_are_kept_by_the_same_incarnation() -> None:

@@ -117,6 +117,11 @@ class InQuorum:
         return self._lifecycle.broker_epoch
 
     @property
+    def kraft_version(self) -> int:
+        """The level of kraft.version in the log."""
+        return self.node.replica.kraft_version
+
+    @property
     def may_leave_cleanly(self) -> bool:
         """Whether the end of no log is missing, or the cluster has recorded it."""
         return not self._incarnation.may_have_lost_tail
