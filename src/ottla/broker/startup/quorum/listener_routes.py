@@ -24,6 +24,7 @@ from ottla.broker.handlers import (
 )
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
+from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.quorum.metadata_replica import MetadataReplica
 from ottla.broker.quorum.replica_requests import ReplicaRequestHandler
 from ottla.broker.requests.routes import Route, Routes
@@ -73,10 +74,18 @@ class ListenerWorld:
     spread: Spread
 
 
-def quorum_routes(replica: MetadataReplica) -> dict[int, Route]:
+def quorum_routes(replica: MetadataReplica, store: MetadataStore) -> dict[int, Route]:
     """Create the handlers of requests about the quorum that any node passes to its leader."""
     handle = ReplicaRequestHandler(replica).handle
-    return {key: Route(rows, handle, is_for_controller=True) for key, rows in _FOR_ADMINS.items()}
+    features = update_features.UpdateFeaturesHandler(
+        store, lambda: replica.kraft_version, lambda: [key.id for key in replica.voters.keys]
+    )
+    return {
+        **{key: Route(rows, handle, is_for_controller=True) for key, rows in _FOR_ADMINS.items()},
+        ApiKey.UPDATE_FEATURES: Route(
+            update_features.VERSIONS, features.handle, is_for_controller=True
+        ),
+    }
 
 
 def listener_routes(world: ListenerWorld) -> dict[int, Route]:
@@ -91,9 +100,6 @@ def listener_routes(world: ListenerWorld) -> dict[int, Route]:
     versions = api_versions.ApiVersionsHandler(
         lambda: table, lambda: store.image, lambda: replica.kraft_version
     )
-    features = update_features.UpdateFeaturesHandler(
-        store, lambda: replica.kraft_version, lambda: [key.id for key in replica.voters.keys]
-    )
     describe = describe_cluster.DescribeControllersHandler(store, world.replica)
     every: dict[int, Route] = {
         **replica_routes(store),
@@ -101,15 +107,12 @@ def listener_routes(world: ListenerWorld) -> dict[int, Route]:
         **controller_routes(store),
         **security_routes(),
         **unsupported_routes(),
-        **quorum_routes(world.replica),
+        **quorum_routes(world.replica, store),
         **{key: Route(rows, replicated) for key, rows in _OF_REPLICAS.items()},
         **_topic_routes(world),
         **_broker_routes(world, lambda: table),
         ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
         ApiKey.DESCRIBE_CLUSTER: Route(describe_cluster.VERSIONS, describe.handle),
-        ApiKey.UPDATE_FEATURES: Route(
-            update_features.VERSIONS, features.handle, is_for_controller=True
-        ),
     }
     table.update({key: route for key, route in every.items() if key in OFFERED})
     return table

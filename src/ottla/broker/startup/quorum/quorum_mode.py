@@ -192,7 +192,8 @@ class InQuorum:
 
     def routes(self, here: Routes) -> dict[int, Route]:
         """Add requests about the quorum, and forward requests for the controller."""
-        return Forwarding(self.controller).routes({**here, **quorum_routes(self.node.replica)})
+        quorum = quorum_routes(self.node.replica, self.store)
+        return Forwarding(self.controller).routes({**here, **quorum})
 
     async def serve_until(self, stopping: asyncio.Event) -> None:
         """Wait until the broker is to stop; raise the reason if it cannot go on."""
