@@ -21,6 +21,7 @@ from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import BrokerId, LeaderEpoch, Offset
 from ottla.model.settings.listeners import Listener
 from ottla.raft.settings import Identity, QuorumSettings
@@ -220,6 +221,8 @@ def add_routes(routes: dict[int, Route], replica: QuorumReplica, asked: Counter[
         return await replica.handle(request, context.api_version)
 
     async def versions(context: RequestContext, request: Any) -> ApiVersionsResponse:  # noqa: RUF029
+        if not (request.client_software_name and request.client_software_version):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return ApiVersionsResponse(
             api_keys=api_versions(routes),
             supported_features=[
