@@ -10,7 +10,7 @@ from tests.interop.kafka_node import KafkaServer, free_ports
 
 FIRST_CONTROLLER_ID: Final = 101
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
-_COMMON: Final = """\
+PROPERTIES: Final = """\
 node.id={node_id}
 process.roles={role}
 controller.listener.names=CONTROLLER
@@ -63,7 +63,7 @@ class KafkaCluster:
         ):
             for node_id, port in port_by_node.items():
                 folder = directory / f"{role}-{node_id}"
-                text = _COMMON.format(
+                text = PROPERTIES.format(
                     node_id=node_id,
                     role=role,
                     bootstrap=self.controllers,

@@ -36,7 +36,7 @@ class OttlaNode:
         self.controllers = controllers or f"127.0.0.1:{self.port_by_listener['CONTROLLER']}"
         self.data_dir = directory / "data"
         self._ready, self._output = directory / "ready", directory / "output.txt"
-        self._config = directory / "server.properties"
+        self.config = directory / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         listeners = (f"{name}://127.0.0.1:{port}" for name, port in self.port_by_listener.items())
         lines = {
@@ -56,9 +56,10 @@ class OttlaNode:
             "log.cleaner.dedupe.buffer.size": "2097152",
             **settings,
         }
-        self._config.write_text("".join(f"{name}={text}\n" for name, text in lines.items()))
-        words = ("--standalone",) if "controller" in roles else ()
-        call("storage", "format", "-t", CLUSTER_ID, "-c", self._config, *words)
+        self.config.write_text("".join(f"{name}={text}\n" for name, text in lines.items()))
+        words = ["--no-initial-controllers" if controllers else "--standalone"]
+        is_controller = "controller" in roles
+        call("storage", "format", "-t", CLUSTER_ID, "-c", self.config, *words * is_controller)
 
     @property
     def bootstrap_server(self) -> str:
@@ -74,7 +75,7 @@ class OttlaNode:
         """Start the process, and wait until it is in service."""
         assert self._process is None, "it runs already"
         self._ready.unlink(missing_ok=True)
-        command = [*OTTLA, "start", "--config", str(self._config)]
+        command = [*OTTLA, "start", "--config", str(self.config)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 [*command, "--ready-file", str(self._ready)],
