@@ -299,7 +299,11 @@ class FetchHandler:
                 whole_batch=bytes_before == 0 and not is_held_back,
                 asked_ms=reader.asked_ms,
             )
-            if wanted.fetch_offset == partition.log.end_offset and found.diverging is None:
+            is_counted = reader.asked_ms is not None
+            is_at_end = wanted.fetch_offset == partition.log.end_offset
+            # A read that does not count as a fetch must not make the next fetches quiet: the
+            # leader would never learn that this follower has all records.
+            if is_counted and is_at_end and found.diverging is None:
                 fetched.quiet_mark = QuietMark.of(partition, found, wanted)
             return found
         if reader.rack and (other := self.preferred.find(partition, reader.rack, wanted)):
