@@ -64,6 +64,11 @@ def test_clients_get_on_and_equal_seeds_give_equal_runs() -> None:
     assert len(digests) == 1
 
 
+def test_a_broker_that_stops_does_not_spin_while_schemas_has_no_leader() -> None:
+    """A write waits for a leader of `_schemas`, and its broker stops."""
+    assert not run(128, seconds=20).violations
+
+
 class Found(NamedTuple):
     """How many seeds it took, how many it may take, and the rules one of which finds it."""
 

@@ -10,13 +10,14 @@ fetch, up to half a second later. The response to a forwarded write would wait f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Hashable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.broker.hosting.replication_wait import Awaited, committed
 from ottla.broker.peers.broker_clients import Peers
 from ottla.broker.startup.broker_service import BrokerAccess
 from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches
+from ottla.concurrency.sleep import pause
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
@@ -462,11 +463,18 @@ class _SchemasPartition:
             await self._news(wait_ms)
 
     async def _news(self, wait_ms: int) -> None:
-        await self._broker.notifier.wait_any([SCHEMAS, _CHANGED], self._deadline_ms(wait_ms))
+        await self._wait([SCHEMAS, _CHANGED], wait_ms)
 
     async def changed(self, wait_ms: int) -> None:
         """Wait until the leader, or the topic, may be another."""
-        await self._broker.notifier.wait_any([_CHANGED], self._deadline_ms(wait_ms))
+        await self._wait([_CHANGED], wait_ms)
+
+    async def _wait(self, names: Sequence[Hashable], wait_ms: int) -> None:
+        notifier = self._broker.notifier
+        if not await notifier.wait_any(names, self._deadline_ms(wait_ms)) and notifier.is_closed:
+            # The broker stops, and its notifier waits for nothing: a caller's loop would spin, and
+            # no other coroutine of the broker would run.
+            await pause(min(wait_ms, RETRY_MS))
 
     def place(self) -> "tuple[bytes | None, BrokerId | None, Partition | None]":
         """Return the topic's id, its leader, and the partition if this broker leads it."""
