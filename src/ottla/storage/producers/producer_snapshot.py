@@ -95,18 +95,20 @@ class ProducerSnapshots:
         wanted = [offset for offset in offsets if start_offset < offset <= end_offset]
         if len(wanted) < len(offsets):
             self._remove_durably(lambda offset: offset not in wanted)
-        damaged = []
+        damaged: list[CorruptSnapshotError] = []
+        found = FoundSnapshot(start_offset, [], damaged)
         for offset in reversed(wanted):
             with closing(self._disk.open_file(self.path(offset))) as file:
                 content = file.read_at(0, file.size_bytes())
             try:
-                entries = decode_snapshot(content, offset)
+                found = FoundSnapshot(offset, decode_snapshot(content, offset), damaged)
+                break
             except CorruptSnapshotError as error:
                 damaged.append(error)
-                self._disk.remove(self.path(offset))
-            else:
-                return FoundSnapshot(offset, entries, damaged)
-        return FoundSnapshot(start_offset, [], damaged)
+        if damaged:
+            # A read may fail although the disk has the right bytes: see `_remove_durably`.
+            self._remove_durably(lambda offset: offset > found.offset)
+        return found
 
     def remove_before(self, offset: Offset) -> None:
         """Remove the snapshots that only segments before this offset needed."""

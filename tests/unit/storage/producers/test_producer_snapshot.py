@@ -165,6 +165,20 @@ def test_a_power_cut_does_not_bring_back_what_another_history_left() -> None:
     assert snapshots.offsets() == []
 
 
+def test_a_power_cut_does_not_bring_back_a_snapshot_that_was_misread() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/log")
+    disk.sync_directory("/")
+    snapshots = ProducerSnapshots(disk, "/log")
+    for offset in (100, 200):
+        snapshots.write(offset, [], sync=True)
+    disk.open_file(snapshots.path(200)).write_at(0, b"damage")
+    found = snapshots.find_newest(0, 250)
+    assert (found.offset, len(found.damaged)) == (100, 1)
+    disk.crash("lose_all")
+    assert snapshots.offsets() == [100]
+
+
 def test_snapshots_go_with_the_segments_before_an_offset(snapshots: ProducerSnapshots) -> None:
     for offset in (100, 200, 300):
         snapshots.write(offset, [], sync=False)
