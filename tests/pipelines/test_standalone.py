@@ -13,6 +13,7 @@ import pytest
 from ottla import Admin, Producer
 from tests.pipelines.clusters.copying import SOURCE, TARGET
 from tests.pipelines.clusters.standalone import Standalone
+from tests.pipelines.clusters.windows import JVM_OPTIONS
 from tests.pipelines.sink.processes import command_of, descendants, kill_tree
 from tests.pipelines.sink.reading import all_committed, wait_for
 
@@ -89,6 +90,7 @@ def test_a_driver_under_spark_submit_runs_on_the_master_that_it_names(
 ) -> None:
     home = Path(pyspark.__file__).parent
     submit = [str(home / "bin" / "spark-submit"), "--master", cluster.master]
+    submit += ["--driver-java-options", JVM_OPTIONS]
     script = str(ROOT / "tests" / "pipelines" / "clusters" / "copying.py")
     command = [*submit, "--conf", "spark.driver.host=127.0.0.1", script]
     settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)}

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.pipelines.spark.java import find_java
+from tests.pipelines.clusters.windows import JVM_OPTIONS
 from tests.pipelines.sink.processes import kill_tree
 from tests.pipelines.sink.reading import wait_for
 
@@ -89,7 +90,7 @@ class Standalone:
         java = find_java().home
         environment = os.environ | {
             "JAVA_HOME": str(java),
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),

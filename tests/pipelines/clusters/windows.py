@@ -22,10 +22,12 @@ WINDOW_SECONDS = 10
 LATE_SECONDS = 60
 END_SECONDS = 10_000_000
 """The time of the last record of each partition, which ends all windows before it."""
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A quick start: of the compilers only C1, and one thread that collects garbage."""
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": JVM_OPTIONS,
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
