@@ -87,8 +87,8 @@ class RegistryStory(ClusterStory):
             await self.world.machine(name).ended()
         shown = await self.world.machine("last-client").start(self.registries.all_schemas)
         records = await self.world.machine("last-replay").start(self._read_log)
-        found = registry_violations(records, self.registries.history, shown)
-        return [*found, *await super()._end()]
+        await self._stop_brokers()
+        return list(registry_violations(records, self.registries.history, shown))
 
     async def _read_log(self, machine: Machine) -> list[SchemasRecord]:
         async with self.workload.view(machine) as view:

@@ -295,11 +295,7 @@ class ClusterStory:
             await self.world.machine(name).ended()
         ledgers = await self._end_transactions() if self.setting.transactional_ids else {}
         committed = await self.world.machine("last-reader").start(self.workload.read_to_the_end)
-        await self.until(self.is_whole)
-        for name in self.names:
-            self.programs[name].stop()
-        for name in self.names:
-            await self.world.machine(name).ended()
+        await self._stop_brokers()
         return [
             *check_history(self.history),
             *lost_commits(self.history.commits, {**committed, **ledgers}),
@@ -309,6 +305,13 @@ class ClusterStory:
             *(self.transactions.copies.uncopied() if self.setting.transactional_ids else []),
             *self.operator.missing(self.truth.topics),
         ]
+
+    async def _stop_brokers(self) -> None:
+        await self.until(self.is_whole)
+        for name in self.names:
+            self.programs[name].stop()
+        for name in self.names:
+            await self.world.machine(name).ended()
 
     async def _end_transactions(self) -> dict[tuple[str, TopicPartition], int]:
         """Wait until none is open, and have all copied; return where their groups are."""
