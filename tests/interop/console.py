@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Timer
 from typing import IO
 
@@ -84,6 +85,23 @@ class Console:
                 process.wait(TOOL_SECONDS_MAX)
             finally:
                 watchdog.cancel()
+                process.kill()
+
+    @contextmanager
+    def in_background(self, line: str, output: Path) -> Iterator[None]:
+        """Run a tool that does not end by itself, with its output in a file, and end it by SIGTERM.
+
+        In contrast to `running`, the tool never waits for a reader of its output.
+        """
+        with (
+            output.open("wb") as file,
+            subprocess.Popen(self._command(line), stdout=file, stderr=subprocess.STDOUT) as process,
+        ):
+            try:
+                yield
+                process.terminate()
+                process.wait(TOOL_SECONDS_MAX)
+            finally:
                 process.kill()
 
     def _run(self, line: str, stdin: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from tests.clients.cli_calls import call, rows
 from tests.cluster.committed_readers import by_librdkafka
 from tests.cluster.group_member import Member, wait_until_all_is_read
 from tests.cluster.load import Load
+from tests.interop.clusters.java_clients import JavaClient, java_consumer, java_producer
 from tests.interop.clusters.kafka_cluster import KafkaCluster, kafka_cluster
 from tests.interop.clusters.ottla_node import OttlaNode, ottla_nodes
 from tests.interop.clusters.transactional_writer import TransactionalWriter
@@ -21,6 +22,7 @@ from tests.interop.console import Console
 PARTITIONS = 4
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
 OURS = (11, 12)
+SENT, READ = "producer_send_success", "record_data"
 
 
 @pytest.fixture
@@ -47,11 +49,14 @@ def test_brokers_are_replaced_one_by_one_under_load(
     servers = ",".join([kafka.bootstrap_servers, *(one.bootstrap_server for one in ottla.values())])
     with Admin(bootstrap_servers=servers) as admin, ExitStack() as stack:
         placed = {number: [1 + number % 2, 2 - number % 2] for number in range(PARTITIONS)}
-        admin.topics.create(["load", "paid"], assignments=placed)
+        admin.topics.create(["load", "paid", "java"], assignments=placed)
         load = stack.enter_context(Load(servers, "load", PARTITIONS))
         payer = stack.enter_context(TransactionalWriter(servers, "paid"))
         reader = stack.enter_context(Member(servers, "load", "readers"))
+        consumed = stack.enter_context(java_consumer(servers, "java", tmp_path))
+        produced = stack.enter_context(java_producer(servers, "java", tmp_path))
         eventually(lambda: bool(reader.delivered) and bool(payer.committed))
+        goes_on(produced, consumed)
 
         move_by_kafkas_tool(kafka, tmp_path, "load")
         load.goes_on()
@@ -66,6 +71,7 @@ def test_brokers_are_replaced_one_by_one_under_load(
             load.goes_on()
             before = len(payer.committed)
             eventually(lambda before=before: len(payer.committed) > before)
+            goes_on(produced, consumed)
         remaining = {number for row in admin.partitions.describe() for number in row.replicas}
         assert remaining == set(OURS)
         load.__exit__(None, None, None)
@@ -74,8 +80,25 @@ def test_brokers_are_replaced_one_by_one_under_load(
     left = ",".join(one.bootstrap_server for one in ottla.values())
     assert load.counts().is_perfect, load.counts()
     assert (reader.failed, payer.failed) == ([], [])
-    found = by_librdkafka(left, "paid", PARTITIONS)
-    assert sorted(value for values in found for value in values) == sorted(payer.committed)
+    assert values_of("paid", left) == sorted(payer.committed)
+    # The producer ends before the consumer, and its last records may be acknowledged unread.
+    assert (produced.errors(), consumed.errors()) == ([], [])
+    written = [value.encode() for value in produced.values(SENT)]
+    assert values_of("java", left) == sorted(written)
+
+
+def goes_on(produced: JavaClient, consumed: JavaClient) -> None:
+    """Wait until the Java consumer has read a record that is written from now on."""
+    before = len(produced.values(SENT))
+    eventually(lambda: len(produced.values(SENT)) > before)
+    last = produced.values(SENT)[-1]
+    eventually(lambda: last in consumed.values(READ))
+
+
+def values_of(topic: str, servers: str) -> list[bytes]:
+    """Return all committed values of a topic, sorted."""
+    found = by_librdkafka(servers, topic, PARTITIONS)
+    return sorted(value for values in found for value in values)
 
 
 def assert_in_service(servers: str, *numbers: int) -> None:
