@@ -262,10 +262,15 @@ def test_features_are_told_as_they_are(servers: str) -> None:
             feature.name: (feature.min_version_level, feature.max_version_level)
             for feature in answer.finalized_features
         }
-        assert finalized == {"metadata.version": (29, 29), "transaction.version": (2, 2)}
+        assert finalized == {"metadata.version": (30, 30), "transaction.version": (2, 2)}
         # Older clients take a level of 0 for a fault.
-        both = {"metadata.version": (29, 29), "transaction.version": (0, 2)}
-        assert supported == (both if version >= 4 else {"metadata.version": (29, 29)})
+        from_zero = {
+            "eligible.leader.replicas.version": (0, 1),
+            "kraft.version": (0, 1),
+            "transaction.version": (0, 2),
+        }
+        shown = from_zero if version >= 4 else {}
+        assert supported == {"metadata.version": (7, 30), **shown}
     before = features(servers).finalized_features_epoch
     metadata(servers, 12, ["makes-records"])
     assert features(servers).finalized_features_epoch > before >= 0
@@ -294,12 +299,12 @@ def test_a_feature_that_is_not_there_cannot_be_switched_on(servers: str) -> None
 
 
 def test_a_feature_can_be_set_to_the_level_it_has(servers: str) -> None:
-    answer = update(servers, "metadata.version", 29)
+    answer = update(servers, "metadata.version", 30)
     assert (answer.error_code, [result.feature for result in answer.results]) == (
         0,
         ["metadata.version"],
     )
-    assert update(servers, "metadata.version", 30).error_code
+    assert update(servers, "metadata.version", 31).error_code
     assert update(servers, "metadata.version", 7, validate_only=True).error_code
 
 

@@ -84,7 +84,7 @@ def convert(zookeeper: str, controller: NodeProcess) -> "subprocess.CompletedPro
 def test_a_cluster_moves_from_zookeeper_to_a_quorum(needs_zookeeper: None, tmp_path: Path) -> None:
     group = ProcessGroup()
     controller = NodeProcess(9, "controller", tmp_path, group, {})
-    with Cluster(3, SETTINGS, data_dir=tmp_path / "old") as old:
+    with Cluster(3, SETTINGS, data_dir=tmp_path / "old", zookeeper=True) as old:
         create_topic(old.bootstrap_servers)
         before = described(old.bootstrap_servers)
         written = produce(old.bootstrap_servers, 0)

@@ -105,6 +105,8 @@ def test_a_replica_with_a_torn_vote_does_not_start(quorum: QuorumProcesses) -> N
     quorum.tell("propose 2")
     wait_for_acknowledged(quorum, 5)
     follower = next(one for one in quorum.ids if one != leader)
+    # Two of three commit: before this line, the third may not have written its quorum-state.
+    quorum.wait_for("follower", nodes=(follower,))
     quorum.kill(follower)
     state = quorum.data(follower) / FOLDER / "quorum-state"
     whole = state.read_bytes()

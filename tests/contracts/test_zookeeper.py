@@ -368,3 +368,11 @@ def test_nobody_there_is_told_within_the_time_out() -> None:
             await connect("127.0.0.1:1", 0.5)
 
     asyncio.run(story())
+
+
+def test_an_address_that_is_no_list_of_servers_is_refused_in_one_sentence() -> None:
+    async def story() -> None:
+        with pytest.raises(ConnectionLostError, match="'' is not a list of ZooKeeper servers"):
+            await connect("", 0.5)
+
+    asyncio.run(story())

@@ -221,7 +221,12 @@ class KazooSession:
 
 def _started(hosts: str, timeout_seconds: float) -> KazooClient:
     """Return a connected client; blocks."""
-    client = KazooClient(hosts, timeout=timeout_seconds)
+    try:
+        client = KazooClient(hosts, timeout=timeout_seconds)
+    except ValueError as error:
+        raise ConnectionLostError(
+            f"{hosts!r} is not a list of ZooKeeper servers: {error}"
+        ) from None
     if not client.start_async().wait(timeout_seconds):
         _stop(client)
         raise ConnectionLostError(f"no ZooKeeper server answers at {hosts}")
