@@ -35,6 +35,7 @@ from ottla.storage.files.checkpoints import (
     write_atomically,
     write_meta_properties,
 )
+from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import build_batch
 from ottla.wire.records.record import Record
@@ -101,15 +102,18 @@ def write_bootstrap(
 def read_bootstrap(disk: Disk, metadata_dir: str) -> list[RecordBatch]:
     """Return the batches of bootstrap.checkpoint, none if there is no such file.
 
-    ProtocolError if it is damaged.
+    ProtocolError, which names the file, if it is damaged.
     """
     path = posixpath.join(metadata_dir, BOOTSTRAP_FILE)
     if not disk.exists(path):
         return []
     file = disk.open_file(path)
-    found = snapshot_data_of(file.read_at(0, file.size_bytes()))
-    for batch in found:
-        batch.check_crc()
+    try:
+        found = snapshot_data_of(file.read_at(0, file.size_bytes()))
+        for batch in found:
+            batch.check_crc()
+    except ProtocolError as error:
+        raise ProtocolError(f"{path} cannot be read: {error.detail}", error.code) from error
     return found
 
 

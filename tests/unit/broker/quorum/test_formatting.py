@@ -72,7 +72,7 @@ def test_the_first_records_are_read_back() -> None:
 def test_a_damaged_bootstrap_is_refused() -> None:
     disk = formatted()
     disk.open_file("/meta/bootstrap.checkpoint").write_at(140, b"\xff\xff\xff")
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match=r"/meta/bootstrap\.checkpoint cannot be read"):
         read_bootstrap(disk, "/meta")
 
 

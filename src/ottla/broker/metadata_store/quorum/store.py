@@ -134,7 +134,13 @@ class QuorumMetadataStore:
         if office is None or self._is_closed or not self._replica.is_leader:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
         self._publisher.check()
-        return await office.execute(decide)
+        try:
+            return await office.execute(decide)
+        finally:
+            if office.is_over:
+                # A decision that failed halfway has ended the office, and this node may still
+                # lead: the next office has to begin without a change of the leader.
+                self._news.set()
 
     async def wait_until_caught_up(self) -> None:
         """Wait until the image is as new as the quorum was at some time after the start."""
@@ -174,8 +180,9 @@ class QuorumMetadataStore:
     async def run(self) -> None:
         """Follow the log, and decide while this node leads, until cancelled.
 
-        Raises ApiError if an image cannot be published, UnreplayableRecordError or ProtocolError
-        for a log that this release does not understand.
+        Raises ApiError if an image cannot be published, or if the first records of the cluster
+        cannot be used; UnreplayableRecordError or ProtocolError for a log that this release does
+        not understand.
         """
         await first_of(self._follow(), self._watch_time(), self._publisher.wait_for_failure())
 
@@ -260,6 +267,8 @@ class QuorumMetadataStore:
         try:
             self._office.begin(self._bootstrap)
         except ApiError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise  # The first records of the cluster cannot be read, or not be written.
             _log.info("this node is not the active controller yet: %s", error)
             self._end_office()
             return

@@ -26,6 +26,7 @@ from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.raft.voters import VoterSet
 from ottla.simulation.world.world import World
+from ottla.wire.protocol_error import ProtocolError
 from tests.metadata_building import settle, uuid_of
 from tests.replica_twin import ReplicaTwin, open_quorum_store
 
@@ -349,6 +350,39 @@ def test_an_idle_controller_writes_records_without_effect() -> None:
         assert len(node.replica.records()) == before + len(written)
 
     tell(story)
+
+
+def test_the_office_begins_again_after_a_decision_that_failed_halfway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(node: Node) -> None:
+        await node.lead()
+        monkeypatch.setattr(offices, "RECORDS_PER_BATCH_MAX", 4)
+        wrong = (*(topic(n).records[0] for n in range(1, 10)), EndTransactionRecord())
+        with pytest.raises(UnreplayableRecordError):
+            await node.store.execute(lambda _: Decision(wrong, None))
+        await settle()
+        assert node.store.is_active
+        node.replica.commits_at_once = True
+        await (await node.begin_topic(20))
+        assert node.topics() == ["t20"]
+
+    tell(story)
+
+
+def test_first_records_that_cannot_be_read_end_the_process() -> None:
+    world = World(0)
+
+    def damaged() -> list[MetadataRecord]:
+        raise ProtocolError("/meta/bootstrap.checkpoint cannot be read: it has no footer")
+
+    async def told() -> None:
+        node = Node(world, bootstrap=damaged)
+        await node.lead()
+        with pytest.raises(ProtocolError, match=r"bootstrap\.checkpoint cannot be read"):
+            await node.running
+
+    world.run(asyncio.wait_for(told(), 10))
 
 
 # -- large decisions ------------------------------------------------------------------------------
