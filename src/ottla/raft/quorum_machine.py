@@ -109,6 +109,14 @@ class QuorumMachine:
         return self.core.election.leader_id
 
     @property
+    def is_in_touch(self) -> bool:
+        """Whether this replica leads, or its leader has answered within the fetch timeout."""
+        state = self.core.state
+        if isinstance(state, Follower):
+            return state.has_fetched and self.core.now_ms < state.deadline_ms
+        return isinstance(state, Leader)
+
+    @property
     def high_watermark(self) -> int:
         """The offset up to which this replica knows the log as committed."""
         return self.core.high_watermark

@@ -64,6 +64,7 @@ class QuorumReplica:
         self._known_committed = 0
         self._news = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
+        self._has_failed = False
         self._is_closing = False
 
     @classmethod
@@ -138,6 +139,17 @@ class QuorumReplica:
         if life.is_ended or life.leader_id is None:
             return None
         return life.machine.core.leader
+
+    @property
+    def is_in_touch(self) -> bool:
+        """Whether this replica leads, or has an answer of the leader within a fetch timeout."""
+        life = self._life
+        return not life.is_ended and life.machine.is_in_touch
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this very replica, by id and directory id, is in the newest voter set."""
+        return self._life.machine.core.is_voter
 
     @property
     def is_leader(self) -> bool:
@@ -277,27 +289,31 @@ class QuorumReplica:
         elif isinstance(error, DamagedSnapshotError):
             _log.error("metadata log: a fetched snapshot is damaged, and fetched again: %s", error)
         else:
-            self._on_failed(error)
+            self._fail(error)
             return
-        self._recovery = asyncio.get_running_loop().create_task(self._recover(self._life))
+        if self._recovery is None:  # A life that ends in its first step is in a recovery.
+            self._recovery = asyncio.get_running_loop().create_task(self._recover())
 
-    async def _recover(self, life: ReplicaLife) -> None:
-        """Wait for room, and begin another life."""
-        while True:
+    def _fail(self, error: Exception) -> None:
+        """Report an error that no other life can help against."""
+        self._has_failed = True
+        self._on_failed(error)
+
+    async def _recover(self) -> None:
+        """Wait for room, and begin another life until one survives its first step."""
+        while self._life.is_ended and not self._has_failed:
+            life = self._life
             await pause(ROOM_CHECK_MS)
             await life.end()
             try:
-                if self._world.disk.free_bytes(self._metadata_dir) < ROOM_BYTES:
-                    continue
-                await self._begin()
+                if self._world.disk.free_bytes(self._metadata_dir) >= ROOM_BYTES:
+                    await self._begin()
             except Exception as error:  # noqa: BLE001 - the process must end
-                if life.files.is_refusal(error):
-                    continue
-                self._on_failed(error)
-            else:
-                _log.warning("metadata log: this controller takes part again")
-            self._recovery = None
-            return
+                if not life.files.is_refusal(error):
+                    self._fail(error)
+        if not self._has_failed:
+            _log.warning("metadata log: this controller takes part again")
+        self._recovery = None
 
     async def close(self) -> None:
         """Resign if this replica leads, wait for a successor or some time, and end.

@@ -189,6 +189,31 @@ def test_a_disk_that_is_full_again_is_asked_again() -> None:
     quorum.run(story())
 
 
+def test_a_replica_that_is_closed_on_a_full_disk_begins_no_other_life(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    quorum = Quorum(1)
+
+    async def story() -> None:
+        node = await quorum.start(1)
+        await quorum.leader()
+        faults = quorum.machine(1).disk.faults
+        faults.fail_on(OperationKind.WRITE, error=errno.ENOSPC)  # Although it reports free bytes.
+        with pytest.raises(ApiError):
+            node.propose(b"refused")
+        faults.heal()
+        state = "/meta/__cluster_metadata-0/quorum-state.tmp"
+        faults.fail_on(OperationKind.WRITE, under=state, error=errno.ENOSPC)
+        await quorum.elapse(1.5)  # The second life has ended with the write of its vote.
+        assert "takes part again" not in caplog.text
+        await node.replica.close()
+        faults.heal()
+        await quorum.elapse(5)
+        assert not node.replica.is_leader
+
+    quorum.run(story())
+
+
 def test_a_failed_disk_ends_the_replica_and_hands_over() -> None:
     quorum = Quorum(1, 2, 3)
 
