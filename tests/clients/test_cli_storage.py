@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.cli_calls import call, refused, rows, text
+from tests.interop.kafka_node import free_ports
 
 CLUSTER = "Zv6MjWMpTyaRFQXSAyuwEA"
 PROPERTIES = """\
@@ -110,3 +111,21 @@ def test_random_ids_can_be_ids_of_clusters() -> None:
     ids = {text("storage", "random-uuid") for _ in range(2)}
     assert len(ids) == 2
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}\n", one) for one in ids)
+
+
+def test_a_controller_with_a_torn_vote_does_not_start(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    settings = (
+        *("-X", "process.roles=controller", "-X", "node.id=3"),
+        *("-X", f"listeners=CONTROLLER://127.0.0.1:{port}"),
+        *("-X", "controller.listener.names=CONTROLLER", "-X", "ottla.admin.listener="),
+        *("-X", f"controller.quorum.bootstrap.servers=127.0.0.1:{port}"),
+        *("-X", f"log.dirs={tmp_path}/data"),
+    )
+    call("storage", "format", "-t", CLUSTER, "--standalone", *settings)
+    folder = tmp_path / "data" / "__cluster_metadata-0"
+    (folder / "quorum-state").write_text('{"leaderId":')
+    before = sorted(folder.iterdir())
+    said = call("start", *settings, expect=1).stderr.decode().splitlines()
+    assert said[-1].startswith("ottla: the metadata log cannot be used: quorum-state is not JSON")
+    assert set(before) <= set(folder.iterdir())

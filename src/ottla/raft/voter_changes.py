@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import uuid_to_text
 from ottla.raft.actions import Node
 from ottla.raft.core import QuorumCore, refuse_wrong_cluster
 from ottla.raft.leading import Leading
@@ -66,8 +67,12 @@ class VoterChanges:
 
     def _newcomer(self, key: ReplicaKey, endpoints: tuple[Endpoint, ...]) -> Node:
         core = self._core
-        if core.voters.voter(key.id) is not None:
-            raise ApiError(ErrorCode.DUPLICATE_VOTER, f"{key.id} is a voter already")
+        if (known := core.voters.voter(key.id)) is not None:
+            directory_id = uuid_to_text(known.key.directory_id)
+            raise ApiError(
+                ErrorCode.DUPLICATE_VOTER,
+                f"controller {key.id} is a voter already, with the directory {directory_id}",
+            )
         node = node_of(key.id, endpoints, core.identity.endpoints[0].name)
         if node is None or key.id < 0:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"voter {key} has no listener")

@@ -6,6 +6,7 @@ never waits behind a change of the voters, which may wait for that very fetch.
 """
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -30,6 +31,7 @@ LINKS_MAX: Final = 200
 """Connections; above that, idle ones are closed. A quorum has three to nine voters."""
 PRE_VOTE_SINCE: Final = 2
 """The version of Vote that has PreVotes."""
+_log = logging.getLogger(__name__)
 
 
 class Lane(Enum):
@@ -75,6 +77,8 @@ class _Link:
     turn: asyncio.Lock
     connection: Connection | None = None
     in_flight: int = 0
+    is_foreign: bool = False
+    """Whether the node has said that it belongs to another cluster."""
 
 
 class ReplicaPeers:
@@ -110,9 +114,11 @@ class ReplicaPeers:
         except (OSError, TimeoutError):
             self._ends.on_failure(correlation_id)
         else:
-            if getattr(response, "error_code", 0) == ErrorCode.UNSUPPORTED_VERSION:
+            code = getattr(response, "error_code", ErrorCode.NONE)
+            if code == ErrorCode.UNSUPPORTED_VERSION:
                 self._ends.on_unsupported(correlation_id)
             else:
+                _report_other_cluster(link, node, code)
                 self._ends.on_response(correlation_id, response)
         finally:
             link.in_flight -= 1
@@ -170,6 +176,20 @@ class ReplicaPeers:
             if link.connection is not None:
                 link.connection.close()
         self._links.clear()
+
+
+def _report_other_cluster(link: _Link, node: Node, code: int) -> None:
+    """Log once that a node belongs to another cluster; its request is sent again all the time."""
+    if code != ErrorCode.INCONSISTENT_CLUSTER_ID:
+        link.is_foreign = False
+    elif not link.is_foreign:
+        link.is_foreign = True
+        _log.warning(
+            "the controller at %s:%d belongs to another cluster: compare cluster.id in the"
+            " meta.properties of both nodes",
+            node.host,
+            node.port,
+        )
 
 
 def _is_pre_vote(request: VoteRequest) -> bool:

@@ -14,6 +14,7 @@ import typer
 
 from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.broker.metadata_store.zookeeper.store import ForeignClusterError
+from ottla.broker.quorum.replica_files import DamagedReplicaError
 from ottla.broker.startup.assembly import Broker
 from ottla.broker.startup.observability import keep_young
 from ottla.broker.startup.quorum.controller_node import ControllerNode
@@ -21,9 +22,11 @@ from ottla.broker.startup.system_environment import this_machine
 from ottla.cli.support.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.support.exit_codes import WrongCallError, one_sentence
 from ottla.cli.support.ready_file import remove, write_atomically
+from ottla.metadata.replay import UnreplayableRecordError
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.properties import PropertiesError
 from ottla.model.settings.setting_sources import gather_settings
+from ottla.raft.core import LogDivergedError
 from ottla.rest.server import open_services
 from ottla.runtime import event_loop
 from ottla.runtime.logs import LogFormat, configure_logging
@@ -38,6 +41,9 @@ _EXPECTED: Final = (
     UnicodeDecodeError,
     ForeignLogDirError,
     ForeignClusterError,
+    DamagedReplicaError,
+    LogDivergedError,
+    UnreplayableRecordError,
 )
 _log = logging.getLogger("ottla")
 

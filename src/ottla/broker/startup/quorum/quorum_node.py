@@ -15,7 +15,6 @@ from typing import Final, Self
 from ottla.broker.controller.active_duties import ActiveDuties
 from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.controller.controller_registration import ControllerRegistration
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.controller.quorum_propagation import QuorumPropagation
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.metadata_store.quorum.snapshot_writer import SnapshotSettings
@@ -31,10 +30,11 @@ from ottla.broker.startup.cluster_settings import rebalance_seconds
 from ottla.broker.startup.environment import Environment
 from ottla.broker.startup.quorum.formatted_dir import NodeIdentity, node_identity
 from ottla.broker.startup.quorum.listener_routes import ListenerWorld, listener_routes
+from ottla.broker.startup.quorum.quorum_watch import QuorumWatch
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
-from ottla.concurrency.first_of import first_of, pause_seconds
+from ottla.concurrency.first_of import first_of
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.disk import Disk, File
 from ottla.machines.controller.settings import ControllerSettings
@@ -51,8 +51,6 @@ from ottla.storage.log_dirs.log_dirs import lock_log_dir
 
 _log = logging.getLogger(__name__)
 PLAINTEXT: Final = 0
-LEADER_LOOK_SECONDS: Final = 1.0
-MISSING_LEADER_MS: Final = 5_000
 _NO_LISTENERS: Final[tuple[Listener, ...]] = ()
 
 
@@ -210,9 +208,10 @@ class QuorumNode:
         self._running.result()
 
     async def _run(self) -> None:
-        works = [self.store.run(), _result_of(self._failed), self._report_missing_leader()]
+        config, environment = self._world.config, self._world.environment
+        watch = QuorumWatch(config, self.cluster_id, self.replica, environment.clock)
+        works = [self.store.run(), _result_of(self._failed), watch.run()]
         if self._server is not None:
-            config, environment = self._world.config, self._world.environment
             registration = ControllerRegistration(
                 config.node_id,
                 environment.randomness.uuid(),
@@ -222,24 +221,6 @@ class QuorumNode:
             )
             works += [self._duties.run(), registration.run()]
         await first_of(*works)
-
-    async def _report_missing_leader(self) -> None:
-        """Log that no leader of the quorum is known, once it is unknown for some seconds."""
-        problem, since_ms = ProblemLog(_log, logging.WARNING), None
-        servers = ", ".join(map(str, self._world.config.controller_quorum_bootstrap_servers))
-        while True:
-            await pause_seconds(LEADER_LOOK_SECONDS)
-            now_ms = self._world.environment.clock.monotonic_ms()
-            if self.replica.leader is not None:
-                since_ms = None
-                problem.is_over("a leader of the quorum is known")
-            elif since_ms is None:
-                since_ms = now_ms
-            elif now_ms - since_ms >= MISSING_LEADER_MS:
-                problem.report(
-                    f"no leader of the quorum of cluster {self.cluster_id} is known: a majority of"
-                    f" the controllers must run, with this cluster.id; asked {servers or 'voters'}"
-                )
 
     async def close(self) -> None:
         """Resign if this node leads the quorum, and close the log. Never raises."""

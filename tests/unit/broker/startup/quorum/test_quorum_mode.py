@@ -1,10 +1,14 @@
 """Nodes of a quorum from start to end: registration, service, leases, departure."""
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.broker.startup.quorum.listener_routes import OFFERED
 from ottla.metadata.image import ClusterImage
+from ottla.model.identifiers import uuid_to_text
+from ottla.storage.files.checkpoints import read_meta_properties, write_meta_properties
 from tests.metadata_building import new_topic, uuid_of
 from tests.quorum_cluster import QuorumCluster
 
@@ -172,3 +176,43 @@ def test_a_node_of_another_cluster_says_which_leader_it_waits_for(
         cluster.kill(2)
 
     QuorumCluster({1: "broker,controller", 2: "broker"}).run(story)
+
+
+def test_a_voter_whose_cluster_id_was_changed_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: QuorumCluster) -> None:
+        cluster.format()
+        await cluster.start()
+        await cluster.until(lambda: len(cluster.active()) == 1)
+        other = next(one for one in cluster.controllers if one not in cluster.active())
+        await cluster.stop(other)
+        marks = "/data/meta.properties"
+        disk = cluster.machine(other).disk
+        mark = read_meta_properties(disk, marks)
+        assert mark is not None
+        write_meta_properties(disk, marks, replace(mark, cluster_id="another-cluster"))
+        cluster.launch(other)
+        await cluster.world.elapse(10)
+        assert "no leader of the quorum of cluster another-cluster is known" in caplog.text
+        assert "belongs to another cluster: compare cluster.id" in caplog.text
+        cluster.kill(other)
+
+    QuorumCluster(dict.fromkeys((1, 2, 3), "controller")).run(story)
+
+
+def test_a_controller_without_a_vote_says_how_it_gets_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: QuorumCluster) -> None:
+        cluster.format()
+        await cluster.start(1, 2)
+        marks = "/data/meta.properties"
+        disk = cluster.machine(3).disk
+        mark = read_meta_properties(disk, marks)
+        assert mark is not None
+        write_meta_properties(disk, marks, replace(mark, directory_id=uuid_of(7)))
+        await cluster.start(3)
+        await cluster.world.elapse(10)
+        known = uuid_to_text(uuid_of(1003))
+        assert f"the voter 3 of the quorum has the directory {known}" in caplog.text
+        assert "`ottla quorum remove 3` and then `ottla quorum add`" in caplog.text
+        assert caplog.text.count("without a vote") == 1
+
+    QuorumCluster(dict.fromkeys((1, 2, 3), "controller")).run(story)
