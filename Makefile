@@ -73,11 +73,15 @@ soak: $(READY) ## Kill a writer and a cleaner many times; long random runs of st
 	$(BIN)/python -m pytest --hypothesis-profile soak $(LIVES)
 	$(BIN)/python -m tests.properties.payload_soak --payloads $(or $(PAYLOADS),1000000)
 
-soak-cluster: $(READY) ## Run a cluster through faults for long; ROUNDS, RECORDS, MINUTES
+soak-cluster: $(READY) ## Run clusters, with a quorum and with ZooKeeper, through faults for long; ROUNDS, RECORDS, MINUTES
 	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100)
+	$(BIN)/python -m tests.cluster.soak --rounds $(or $(ROUNDS),100) --zookeeper
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000)
+	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000) --zookeeper
 	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000) --library Ottla
+	$(BIN)/python -m tests.cluster.copying --records $(or $(RECORDS),100000) --library Ottla --zookeeper
 	$(BIN)/python -m tests.cluster.registering --rounds $(or $(ROUNDS),100)
+	$(BIN)/python -m tests.cluster.registering --rounds $(or $(ROUNDS),100) --zookeeper
 	$(BIN)/python -m tests.cluster.steady_quorum --minutes $(or $(MINUTES),60)
 
 soak-pipelines: $(READY) ## Run pipelines, mirrors and connectors through faults for long; ROUNDS

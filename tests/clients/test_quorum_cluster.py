@@ -85,12 +85,19 @@ def test_a_cluster_goes_on_with_its_data_on_the_same_ports(tmp_path: Path) -> No
     assert text_of_controllers(tmp_path) == address
 
 
+def format_controllers(folder: Path) -> None:
+    """Prepare the folder of a cluster, as its first start does."""
+    cluster = Cluster(3, data_dir=folder)
+    assert cluster.quorum is not None
+    cluster.quorum.format(1)
+
+
 def test_a_folder_belongs_to_one_kind_of_cluster(tmp_path: Path) -> None:
     (tmp_path / "old" / "broker-1").mkdir(parents=True)
     (tmp_path / "old" / "broker-1" / "meta.properties").touch()
     with pytest.raises(ClusterError, match="has a cluster with its metadata in ZooKeeper"):
         Cluster(1, data_dir=tmp_path / "old")
-    Cluster(3, data_dir=tmp_path / "new")
+    format_controllers(tmp_path / "new")
     with pytest.raises(ClusterError, match="has a cluster with a quorum of controllers"):
         Cluster(1, data_dir=tmp_path / "new", zookeeper_connect="127.0.0.1:1")
     with pytest.raises(ClusterError, match="has 3 controllers, and cannot run with 2 brokers"):

@@ -1,6 +1,6 @@
 """A topic is copied by one process after another, while copiers and brokers die.
 
-python -m tests.cluster.copying --records 100000
+python -m tests.cluster.copying --records 100000 [--zookeeper]
 
 The source was written in transactions, some of them aborted. At the end, three client libraries
 read the copy. After a failure, the directory with all logs is kept.
@@ -27,7 +27,7 @@ from ottla.testing.cluster import Cluster
 from tests.cluster.committed_readers import READERS, Found
 from tests.cluster.copier import COPIERS, FENCED, changed
 from tests.cluster.load import WAIT_SECONDS_MAX, say
-from tests.cluster.watching import BROKERS, SETTINGS, TRANSACTIONS_PARTITIONS, Watcher
+from tests.cluster.watching import BROKERS, TRANSACTIONS_PARTITIONS, Watcher, settings_of
 
 ASSIGNMENT: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [2, 1, 3]]
 PARTITIONS: Final = len(ASSIGNMENT)
@@ -218,9 +218,10 @@ def copied(watcher: Watcher, cluster: Cluster, library: str, records: int) -> It
     say(f"{copying.target}: {records} records copied once; {dict(copying.happened)}")
 
 
-def run(folder: Path, library: str, records: int) -> None:
+def run(folder: Path, library: str, records: int, *, zookeeper: bool) -> None:
     """Inject one fault after another until all is copied."""
-    with Cluster(BROKERS, SETTINGS, data_dir=folder, zookeeper=True) as cluster:
+    settings = settings_of(zookeeper=zookeeper)
+    with Cluster(BROKERS, settings, data_dir=folder, zookeeper=zookeeper) as cluster:
         watcher = Watcher(cluster)
         with copied(watcher, cluster, library, records) as copying:
             deaths = cycle(
@@ -241,12 +242,13 @@ def run(folder: Path, library: str, records: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--zookeeper", action="store_true")
     parser.add_argument("--library", choices=COPIERS, default="Librdkafka")
     options = parser.parse_args()
     folder = Path(mkdtemp(prefix="ottla-copying-"))
     say(f"in {folder}")
     began = time.monotonic()
-    run(folder, options.library, options.records)
+    run(folder, options.library, options.records, zookeeper=options.zookeeper)
     shutil.rmtree(folder)
     say(f"{time.monotonic() - began:.0f} s")
 

@@ -1,6 +1,7 @@
 """A network between brokers that can be cut, one way or both, while clients stay connected.
 
-Every broker advertises the port of a gate, and has its own gate to ZooKeeper. A gate forwards
+Every broker advertises the port of a gate, and has its own gate to ZooKeeper; a controller of a
+quorum advertises another gate. A gate forwards
 bytes, and holds them while the way is cut, as a network that loses packets does: no connection is
 closed and neither side is notified. Brokers are recognized by the client id of their first
 request; all other connections are clients, and are never held.
@@ -14,11 +15,14 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from ottla.testing.child_process import HOST
+from ottla.testing.cluster import Cluster
+
 ZOOKEEPER = 0
 _CLIENT = -1
 _CHUNK_BYTES = 1 << 16
 _HEADER = struct.Struct(">ihhih")
-_BROKER = re.compile(rb"broker-(\d+)-")
+_BROKER = re.compile(rb"(?:broker|replica)-(\d+)")
 
 
 class Network:
@@ -132,6 +136,22 @@ class Network:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         return len(others)
+
+
+def use_gates(cluster: Cluster, network: Network) -> None:
+    """Have the brokers of a cluster that does not run yet reach each other through gates."""
+    quorum = cluster.quorum
+    for number, port in ({} if quorum is None else quorum.ports).items():
+        quorum.advertise(number, network.gate_to_broker(number, port))
+    for number, broker in cluster.brokers.items():
+        address = f"{HOST}:{network.gate_to_broker(number, broker.port)}"
+        if quorum is None:
+            advertised = f"PLAINTEXT://{address}"
+            gate = network.gate_to_zookeeper(number, cluster.zookeeper_servers[1].port)
+            broker.zookeeper_connect = f"{HOST}:{gate}"
+        else:
+            advertised = quorum.advertised_listeners(number, address)
+        broker.settings["advertised.listeners"] = advertised
 
 
 def sender_of(first: bytes) -> int:

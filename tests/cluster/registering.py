@@ -1,6 +1,6 @@
 """Clients register schemas at all brokers while the leader of `_schemas-0` dies, or hangs.
 
-python -m tests.cluster.registering --rounds 50
+python -m tests.cluster.registering --rounds 50 [--zookeeper]
 
 Afterwards every acknowledged id is asked of every broker. A schema that was acknowledged must be
 there under its id; a text has one id, and an id one text; no id between 1 and the highest is left
@@ -25,7 +25,7 @@ from httpx2 import TransportError
 
 from ottla.testing.cluster import Cluster
 from tests.cluster.load import say
-from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+from tests.cluster.watching import BROKERS, Watcher, settings_of
 
 CLIENTS: Final = 4
 SHARED_EACH: Final = 2
@@ -199,9 +199,12 @@ def _violations_of(
     return found
 
 
-def run_rounds(folder: Path, rounds: int) -> Acknowledged:
+def run_rounds(folder: Path, rounds: int, *, zookeeper: bool) -> Acknowledged:
     """Kill and pause leaders in turn; return the acknowledged schemas, all of which are there."""
-    with Cluster(BROKERS, SETTINGS, data_dir=folder, registries=True, zookeeper=True) as cluster:
+    settings = settings_of(zookeeper=zookeeper)
+    with Cluster(
+        BROKERS, settings, data_dir=folder, registries=True, zookeeper=zookeeper
+    ) as cluster:
         watcher = Watcher(cluster)
         with registering(cluster) as clients:
             for number in range(rounds):
@@ -218,10 +221,11 @@ def run_rounds(folder: Path, rounds: int) -> Acknowledged:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--zookeeper", action="store_true")
     options = parser.parse_args()
     folder = Path(mkdtemp(prefix="ottla-registering-"))
     say(f"in {folder}")
-    acknowledged = run_rounds(folder, options.rounds)
+    acknowledged = run_rounds(folder, options.rounds, zookeeper=options.zookeeper)
     shutil.rmtree(folder)
     say(
         f"{options.rounds} rounds: {len(acknowledged.ids)} ids, none lost or given twice;"

@@ -1,20 +1,25 @@
 """The common parts of stories about broker failures: a topic, a load, a group, and the count."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster import Cluster
 from tests.cluster.group_member import Member, wait_until_all_is_read
 from tests.cluster.load import Load, say
+from tests.cluster.metadata_views import NO_BROKER
+from tests.cluster.network import ZOOKEEPER, Network
 from tests.cluster.watching import Watcher
 
 ASSIGNMENT = [[1, 2, 3], [2, 3, 1], [1, 3, 2], [2, 1, 3]]
 """Brokers 1 and 2 lead, 3 only follows."""
 LEADER, FOLLOWER = 1, 3
 ROLES = ("leader", "follower", "controller", "coordinator")
+Fault: TypeAlias = Callable[["Story", str], None]
+"""Does harm to the broker with a role, and waits until the cluster is whole again."""
 
 
 @dataclass
@@ -36,6 +41,7 @@ class Story:
                 leaders = {self.watcher.leader(self.name, row) for row in range(len(ASSIGNMENT))}
                 number = max(self.cluster.brokers.keys() - leaders, default=FOLLOWER)
             case "controller":
+                self.watcher.wait_until(lambda: self.watcher.controller() != NO_BROKER)
                 number = self.watcher.controller()
             case _:
                 assert role == "coordinator"
@@ -82,13 +88,32 @@ def stop(story: Story, role: str) -> None:
 
 
 def wipe(story: Story, role: str) -> None:
-    """Kill a broker, and restart it with an empty disk."""
+    """Kill a broker, and restart it with an empty disk; a controller joins the quorum again."""
     victim = story.broker(role)
     victim.kill()
     shutil.rmtree(victim.data_dir)
+    quorum = story.cluster.quorum
+    if quorum is not None and victim.id in quorum.ports:
+        quorum.format_to_join(victim.id)
     story.without(victim)
     victim.start()
     story.whole_again()
+
+
+def cut_by(network: Network) -> Fault:
+    """Return the fault that only clients reach a broker, for brokers behind gates."""
+
+    def cut(story: Story, role: str) -> None:
+        victim = story.broker(role)
+        others = {ZOOKEEPER, *story.cluster.brokers} - {victim.id}
+        ways = [(victim.id, other) for other in others]
+        network.cut(*ways, *((other, here) for here, other in ways))
+        story.without(victim)
+        story.load.goes_on()
+        network.mend()
+        story.whole_again()
+
+    return cut
 
 
 @contextmanager

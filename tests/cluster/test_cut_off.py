@@ -6,9 +6,9 @@ import pytest
 
 from ottla.testing.cluster import Cluster
 from tests.cluster.load import say
-from tests.cluster.network import ZOOKEEPER, Network
+from tests.cluster.network import ZOOKEEPER, Network, use_gates
 from tests.cluster.stories import told
-from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+from tests.cluster.watching import BROKERS, Watcher, settings_of
 
 LIBRDKAFKA_MS = 30_000
 """The default: the broker itself has to detect that its lease has expired."""
@@ -20,19 +20,18 @@ def network() -> Iterator[Network]:
         yield network
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["quorum", "zookeeper"])
 def running(
-    needs_zookeeper: None, network: Network, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, network: Network, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Brokers that reach each other and ZooKeeper through gates."""
-    cluster = Cluster(
-        BROKERS, SETTINGS, data_dir=tmp_path_factory.mktemp("cut-off"), zookeeper=True
-    )
-    for number, broker in cluster.brokers.items():
-        gate = network.gate_to_broker(number, broker.port)
-        broker.settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{gate}"
-        gate = network.gate_to_zookeeper(number, cluster.zookeeper_servers[1].port)
-        broker.zookeeper_connect = f"127.0.0.1:{gate}"
+    """Brokers that reach each other, and the controllers or ZooKeeper, through gates."""
+    has_zookeeper = request.param == "zookeeper"
+    if has_zookeeper:
+        request.getfixturevalue("needs_zookeeper")
+    folder = tmp_path_factory.mktemp("cut-off")
+    settings = settings_of(zookeeper=has_zookeeper)
+    cluster = Cluster(BROKERS, settings, data_dir=folder, zookeeper=has_zookeeper)
+    use_gates(cluster, network)
     with cluster:
         yield cluster
 

@@ -1,19 +1,16 @@
-"""The true state of a cluster, from the nodes in ZooKeeper that its brokers use."""
+"""The true state of a cluster, from its committed metadata."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 
 from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.testing.cluster import Cluster
 from tests.cluster.load import WAIT_SECONDS_MAX
+from tests.cluster.metadata_views import NO_BROKER, view_of
 
 BROKERS = 3
 OFFSETS_PARTITIONS = 3
@@ -28,6 +25,20 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 """A dead broker's session ends soon, so that tests are short."""
+OF_QUORUM = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "2000",
+    "controller.quorum.auto.join.enable": "true",
+}
+"""In place of ZooKeeper's session; a wiped controller takes its vote again by itself."""
+
+
+def settings_of(*, zookeeper: bool) -> dict[str, str]:
+    """Return the settings of the brokers, by the place of their metadata."""
+    if zookeeper:
+        return SETTINGS
+    shared = {name: text for name, text in SETTINGS.items() if not name.startswith("zookeeper.")}
+    return shared | OF_QUORUM
 
 
 class Watcher:
@@ -35,12 +46,10 @@ class Watcher:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._zookeeper = KazooClient(cluster.zookeeper_connect)
-        self._zookeeper.start(WAIT_SECONDS_MAX)
+        self._view = view_of(cluster)
 
     def close(self) -> None:
-        self._zookeeper.stop()
-        self._zookeeper.close()
+        self._view.close()
 
     def create_topic(self, name: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
         """Create a topic with these replicas, the first of which leads, and wait for them.
@@ -58,27 +67,24 @@ class Watcher:
     def delete_topics(self) -> None:
         """Delete the topics of all stories, and wait until their nodes and logs are gone."""
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
-        names = [name for name in self._topics() if not name.startswith("__")]
+        names = [name for name in self._view.topics() if not name.startswith("__")]
         for deleted in (admin.delete_topics(names) if names else {}).values():
             deleted.result(WAIT_SECONDS_MAX)
-        self.wait_until(lambda: set(names).isdisjoint(self._topics()))
+        self.wait_until(lambda: set(names).isdisjoint(self._view.topics()))
 
     def controller(self) -> int:
         """Return the id of the controller; -1 if there is none."""
-        try:
-            return int(self._read("/controller")["brokerid"])
-        except NoNodeError:
-            return -1
+        return self._view.controller()
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        return int(self._state(topic, partition)["leader"])
+        return self._view.state(topic, partition).leader
 
     def leader_epochs(self, topic: str, partitions: int) -> list[int]:
         """Return the leader epoch of each partition."""
-        return [int(self._state(topic, row)["leader_epoch"]) for row in range(partitions)]
+        return [self._view.state(topic, row).leader_epoch for row in range(partitions)]
 
-    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
-        return set(self._state(topic, partition)["isr"])
+    def in_sync(self, topic: str, partition: int = 0) -> frozenset[int]:
+        return self._view.state(topic, partition).in_sync
 
     def coordinator(self, group: str) -> int:
         """Return the coordinator of a group."""
@@ -87,15 +93,16 @@ class Watcher:
 
     def leads_nothing(self, broker: int) -> bool:
         """Return whether a broker leads no partitions, and is not the controller."""
-        return self.controller() not in {broker, -1} and not any(
-            self.leader(topic, int(partition)) == broker
-            for topic in self._topics()
-            for partition in self._read(f"/brokers/topics/{topic}")["partitions"]
+        return self.controller() not in {broker, NO_BROKER} and not any(
+            self.leader(topic, partition) == broker
+            for topic in self._view.topics()
+            for partition in self._view.replicas(topic)
         )
 
     def wait_until_whole(self) -> None:
-        """Wait until all brokers run, and every replica is in sync."""
+        """Wait until all brokers run, all controllers vote, and every replica is in sync."""
         self._cluster.wait_until_ready()
+        self.wait_until(self._view.is_whole)
         self.wait_until(self._all_are_in_sync)
 
     def wait_until(self, condition: Callable[[], bool]) -> float:
@@ -115,25 +122,10 @@ class Watcher:
 
     def _all_are_in_sync(self) -> bool:
         return all(
-            self.in_sync(topic, int(partition)) == set(replicas)
-            for topic in self._topics()
-            for partition, replicas in self._read(f"/brokers/topics/{topic}")["partitions"].items()
+            self.in_sync(topic, partition) == set(replicas)
+            for topic in self._view.topics()
+            for partition, replicas in self._view.replicas(topic).items()
         )
-
-    def _topics(self) -> list[str]:
-        topics: list[str] = self._zookeeper.get_children("/brokers/topics")
-        return topics
-
-    def _state(self, topic: str, partition: int) -> dict[str, Any]:
-        try:
-            return self._read(f"/brokers/topics/{topic}/partitions/{partition}/state")
-        except NoNodeError:  # it is being made
-            return {"leader": -1, "isr": [], "leader_epoch": -1}
-
-    def _read(self, path: str) -> dict[str, Any]:
-        content, _ = self._zookeeper.get(path)
-        read: dict[str, Any] = json.loads(content)
-        return read
 
 
 def _bytes(folder: Path) -> bytes:

@@ -110,7 +110,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start without waiting."""
         if self._quorum is not None:
-            self._quorum.format_broker(self.id)
+            self._quorum.format(self.id)
         self._ready_file.unlink(missing_ok=True)
         settings = {
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",

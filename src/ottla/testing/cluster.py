@@ -79,16 +79,15 @@ class Cluster:
         self._has_registries = registries and REGISTRY_SETTING not in self._settings
         self.zookeeper_servers: dict[int, ZooKeeperServer] = {}
         self.brokers: dict[int, BrokerProcess] = {}
-        self._quorum: LocalQuorum | None = None
+        self.quorum: LocalQuorum | None = None
+        """The controllers; None with ZooKeeper."""
         self.zookeeper_connect = ""
-        self._controller_ports: list[ReservedPort] = []
+        self._reserved_ports: list[ReservedPort] = []
         removed = None if is_kept else self.data_dir
         self._end = self._finalizer(lock, removed)
         try:
             if not has_zookeeper:
-                self._quorum = LocalQuorum(
-                    self.data_dir, brokers, base_port, self._controller_ports
-                )
+                self.quorum = LocalQuorum(self.data_dir, brokers, base_port, self._reserved_ports)
             else:
                 refuse_quorum(self.data_dir)
                 self._use_zookeeper(zookeeper_connect, zookeeper_servers, is_durable=is_kept)
@@ -101,7 +100,7 @@ class Cluster:
     @property
     def has_quorum(self) -> bool:
         """Whether its metadata is in a quorum of controllers, and not in ZooKeeper."""
-        return self._quorum is not None
+        return self.quorum is not None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -213,7 +212,7 @@ class Cluster:
             self._group,
             self.zookeeper_servers,
             self.brokers,
-            self._controller_ports,
+            self._reserved_ports,
             lock,
             removed,
             os.getpid(),
@@ -245,7 +244,7 @@ class Cluster:
             port=self._base_port + number - 1 if self._base_port else 0,
             rack=self._racks[(number - 1) % len(self._racks)] if self._racks else "",
             registry=self._registry_port(number) if self._has_registries else None,
-            quorum=self._quorum,
+            quorum=self.quorum,
         )
         broker.zookeeper_connect = self.zookeeper_connect
         self.brokers[number] = broker

@@ -42,6 +42,8 @@ class LocalQuorum:
         self._folder = folder
         self._reserved = ports
         self._ports: dict[int, ReservedPort] = {}
+        self._advertised: dict[int, int] = {}
+        self._is_formatted = True
         file = folder / QUORUM_FILE
         if file.exists():
             self._continue(json.loads(file.read_text(encoding="utf-8")), brokers)
@@ -49,15 +51,22 @@ class LocalQuorum:
             raise ClusterError(f"{folder} has a cluster with its metadata in ZooKeeper")
         else:
             self._begin(brokers, base_port)
-            kept = {
-                "cluster_id": self.cluster_id,
-                "port_by_controller": {node: port.number for node, port in self._ports.items()},
-            }
-            file.write_text(json.dumps(kept), encoding="utf-8")
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """The port on which each controller listens."""
+        return {node_id: port.number for node_id, port in self._ports.items()}
+
+    def advertise(self, node_id: int, port: int) -> None:
+        """Have the other nodes reach a controller on another port; call it before the start."""
+        self._advertised[node_id] = port
+
+    def _port_to(self, node_id: int) -> int:
+        return self._advertised.get(node_id, self._ports[node_id].number)
 
     def settings_of(self, node_id: int, address: str) -> dict[str, str]:
         """Return the settings of a node with its listener for clients at this address."""
-        controllers = ",".join(f"{HOST}:{port.number}" for port in self._ports.values())
+        controllers = ",".join(f"{HOST}:{self._port_to(one)}" for one in self._ports)
         settings = {
             "process.roles": "broker",
             "listeners": f"PLAINTEXT://{address}",
@@ -70,37 +79,57 @@ class LocalQuorum:
             settings["listeners"] += f",{LISTENER}://{HOST}:{port.number}"
         return settings
 
-    def format_broker(self, node_id: int) -> None:
-        """Format the folder of a broker that is no controller, unless it is formatted.
+    def advertised_listeners(self, node_id: int, address: str) -> str:
+        """Return the listeners of a node, as others reach it; clients do at this address."""
+        listeners = f"PLAINTEXT://{address}"
+        if node_id in self._ports:
+            listeners += f",{LISTENER}://{HOST}:{self._port_to(node_id)}"
+        return listeners
 
-        A controller is formatted only when the quorum begins: with an empty disk it would vote
-        without the data.
+    def format(self, node_id: int) -> None:
+        """Format the directory of a node before its start, unless it is formatted.
+
+        The first call formats all controllers. Later, a controller is not formatted any more: with
+        an empty disk it would vote without the data.
         """
-        if (
-            node_id not in self._ports
-            and not (self._data_dir(node_id) / META_PROPERTIES_FILE).exists()
-        ):
+        if not self._is_formatted:
+            self._format_controllers()
+        is_marked = (self._data_dir(node_id) / META_PROPERTIES_FILE).exists()
+        if node_id not in self._ports and not is_marked:
             self._format(node_id, SystemRandomness().uuid(), None)
 
+    def format_to_join(self, node_id: int) -> None:
+        """Format the empty folder of a controller: it follows the quorum, and may join it again.
+
+        Only for a controller that lost its disk while the others kept theirs.
+        """
+        self._format(node_id, SystemRandomness().uuid(), None)
+
     def _begin(self, brokers: int, base_port: int) -> None:
-        randomness = SystemRandomness()
-        self.cluster_id = uuid_to_text(randomness.uuid())
+        self.cluster_id = uuid_to_text(SystemRandomness().uuid())
         controllers = CONTROLLERS_MAX if brokers >= CONTROLLERS_MAX else 1
         for node_id in range(1, controllers + 1):
             wanted = base_port + node_id - 1 + PORT_DISTANCE if base_port else 0
             self._hold(node_id, _port(wanted))
+        self._is_formatted = False
+
+    def _format_controllers(self) -> None:
+        randomness = SystemRandomness()
         directories = {node_id: randomness.uuid() for node_id in self._ports}
         voters = VoterSet(
             tuple(
                 Voter(
-                    ReplicaKey(node_id, directories[node_id]),
-                    (Endpoint(LISTENER, HOST, port.number),),
+                    ReplicaKey(node_id, directory_id),
+                    (Endpoint(LISTENER, HOST, self._port_to(node_id)),),
                 )
-                for node_id, port in self._ports.items()
+                for node_id, directory_id in directories.items()
             )
         )
         for node_id, directory_id in directories.items():
             self._format(node_id, directory_id, voters)
+        kept = {"cluster_id": self.cluster_id, "port_by_controller": self.ports}
+        (self._folder / QUORUM_FILE).write_text(json.dumps(kept), encoding="utf-8")
+        self._is_formatted = True
 
     def _continue(self, kept: Mapping[str, object], brokers: int) -> None:
         self.cluster_id = str(kept["cluster_id"])
