@@ -5,13 +5,24 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing.cluster import Cluster
-from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+from tests.cluster.watching import BROKERS, Watcher, settings_of
 
 
 @pytest.fixture(scope="module")
-def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def has_zookeeper(request: pytest.FixtureRequest) -> bool:
+    """Whether the metadata of the cluster is in ZooKeeper; see `modes.py`."""
+    chosen: bool = getattr(request, "param", True)
+    if chosen:
+        request.getfixturevalue("needs_zookeeper")
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def running(has_zookeeper: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(BROKERS, SETTINGS, data_dir=folder, zookeeper=True) as cluster:
+    with Cluster(
+        BROKERS, settings_of(zookeeper=has_zookeeper), data_dir=folder, zookeeper=has_zookeeper
+    ) as cluster:
         yield cluster
 
 

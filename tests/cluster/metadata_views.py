@@ -54,7 +54,7 @@ class MetadataView(Protocol):
     def topics(self) -> Sequence[str]: ...
 
     def replicas(self, topic: str) -> dict[int, list[int]]:
-        """Return the replicas of each partition."""
+        """Return the replicas of each partition; nothing if the topic is gone."""
 
     def state(self, topic: str, partition: int) -> PartitionState: ...
 
@@ -90,7 +90,10 @@ class ZooKeeperView:
         return topics
 
     def replicas(self, topic: str) -> dict[int, list[int]]:
-        partitions = self._read(f"/brokers/topics/{topic}")["partitions"]
+        try:
+            partitions = self._read(f"/brokers/topics/{topic}")["partitions"]
+        except NoNodeError:  # It is being deleted.
+            return {}
         return {int(partition): replicas for partition, replicas in partitions.items()}
 
     def state(self, topic: str, partition: int) -> PartitionState:
@@ -142,7 +145,8 @@ class QuorumView:
         return list(self._image().topics)
 
     def replicas(self, topic: str) -> dict[int, list[int]]:
-        partitions = self._image().topics[topic].partitions
+        found = self._image().topics.get(topic)
+        partitions = () if found is None else found.partitions
         return {number: list(one.replicas) for number, one in enumerate(partitions)}
 
     def state(self, topic: str, partition: int) -> PartitionState:

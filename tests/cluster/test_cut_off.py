@@ -6,6 +6,7 @@ import pytest
 
 from ottla.testing.cluster import Cluster
 from tests.cluster.load import say
+from tests.cluster.modes import IN_BOTH_MODES
 from tests.cluster.network import ZOOKEEPER, Network, use_gates
 from tests.cluster.stories import told
 from tests.cluster.watching import BROKERS, Watcher, settings_of
@@ -20,14 +21,11 @@ def network() -> Iterator[Network]:
         yield network
 
 
-@pytest.fixture(scope="module", params=["quorum", "zookeeper"])
+@pytest.fixture(scope="module")
 def running(
-    request: pytest.FixtureRequest, network: Network, tmp_path_factory: pytest.TempPathFactory
+    has_zookeeper: bool, network: Network, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Brokers that reach each other, and the controllers or ZooKeeper, through gates."""
-    has_zookeeper = request.param == "zookeeper"
-    if has_zookeeper:
-        request.getfixturevalue("needs_zookeeper")
     folder = tmp_path_factory.mktemp("cut-off")
     settings = settings_of(zookeeper=has_zookeeper)
     cluster = Cluster(BROKERS, settings, data_dir=folder, zookeeper=has_zookeeper)
@@ -42,6 +40,7 @@ def cluster(running: Cluster, network: Network) -> Cluster:
     return running
 
 
+@IN_BOTH_MODES
 @pytest.mark.parametrize("way", ["nobody-hears-it", "it-hears-nobody", "both"])
 def test_a_leader_that_is_cut_off_from_all_but_its_clients_loses_nothing(
     way: str, cluster: Cluster, watcher: Watcher, network: Network

@@ -12,7 +12,8 @@ import ottla
 from ottla.testing.cluster import Cluster
 from ottla.wire.records.batch import batches
 from tests.cluster.load import WAIT_SECONDS_MAX, Load
-from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+from tests.cluster.modes import IN_A_QUORUM, IN_BOTH_MODES
+from tests.cluster.watching import BROKERS, Watcher, settings_of
 
 SCRUBBED = {"log.scrub.interval.ms": "300", "log.scrub.io.max.bytes.per.second": "100000000"}
 RECORDS = 4_000
@@ -21,9 +22,14 @@ SEGMENTS = {"segment_bytes": str(1 << 20)}
 
 
 @pytest.fixture(scope="module")
-def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def running(has_zookeeper: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(BROKERS, SETTINGS | SCRUBBED, data_dir=folder, zookeeper=True) as cluster:
+    with Cluster(
+        BROKERS,
+        settings_of(zookeeper=has_zookeeper) | SCRUBBED,
+        data_dir=folder,
+        zookeeper=has_zookeeper,
+    ) as cluster:
         yield cluster
 
 
@@ -35,7 +41,7 @@ def fill(cluster: Cluster, topic: str) -> None:
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
-            "acks": "all",
+            "enable.idempotence": True,  # A retry must not change the order.
             "batch.size": 20_000,
             "linger.ms": 5,
         }
@@ -115,6 +121,7 @@ def wait_until_repaired(cluster: Cluster, watcher: Watcher, topic: str) -> None:
     watcher.wait_until(lambda: watcher.in_sync(topic) == {1, 2, 3})
 
 
+@IN_BOTH_MODES
 @pytest.mark.parametrize("broker", [1, 2], ids=["leader", "follower"])
 def test_a_running_broker_finds_a_flipped_bit_and_repairs_it(
     cluster: Cluster, watcher: Watcher, broker: int
@@ -135,6 +142,7 @@ def test_a_running_broker_finds_a_flipped_bit_and_repairs_it(
     assert not list(segments(cluster, broker, topic)[1].parent.glob("*.damage"))
 
 
+@IN_A_QUORUM
 def test_every_replica_is_damaged_elsewhere_while_all_brokers_are_stopped(
     cluster: Cluster, watcher: Watcher
 ) -> None:
@@ -148,6 +156,7 @@ def test_every_replica_is_damaged_elsewhere_while_all_brokers_are_stopped(
     assert consumed(cluster, "everywhere") == values()
 
 
+@IN_A_QUORUM
 def test_damage_that_a_start_finds_is_repaired_before_the_replica_leads(
     cluster: Cluster, watcher: Watcher
 ) -> None:
@@ -159,12 +168,12 @@ def test_damage_that_a_start_finds_is_repaired_before_the_replica_leads(
     path.with_suffix(".index").unlink()  # which makes a start go through the segment
     cluster.brokers[1].start()
     wait_until_repaired(cluster, watcher, "found")
-    cluster.brokers[2].kill()
-    cluster.brokers[3].kill()
-    watcher.wait_until(lambda: watcher.leader("found") == 1)
+    watcher.elect_preferred("found")
+    assert watcher.leader("found") == 1
     assert consumed(cluster, "found") == values()
 
 
+@IN_A_QUORUM
 def test_the_same_damage_everywhere_is_told_and_the_rest_is_served(
     cluster: Cluster, watcher: Watcher
 ) -> None:
@@ -182,6 +191,7 @@ def test_the_same_damage_everywhere_is_told_and_the_rest_is_served(
         load.goes_on()
 
 
+@IN_A_QUORUM
 def test_a_leader_checks_what_a_follower_refuses(cluster: Cluster, watcher: Watcher) -> None:
     watcher.create_topic("refused", [[1, 2, 3]], **SEGMENTS)
     fill(cluster, "refused")
@@ -204,6 +214,7 @@ def set_scrub_interval(cluster: Cluster, interval_ms: str) -> None:
         admin.configs.alter({brokers: {"log.scrub.interval.ms": interval_ms}})
 
 
+@IN_A_QUORUM
 def test_a_reader_is_told_of_damage_in_the_only_replica(cluster: Cluster, watcher: Watcher) -> None:
     watcher.create_topic("alone", [[1]], min_insync_replicas="1", **SEGMENTS)
     fill(cluster, "alone")

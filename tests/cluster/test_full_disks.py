@@ -11,8 +11,9 @@ from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster import Cluster
 from tests import full_disk
 from tests.cluster.load import say
+from tests.cluster.modes import IN_A_QUORUM, IN_BOTH_MODES
 from tests.cluster.stories import ASSIGNMENT, Story, told
-from tests.cluster.watching import BROKERS, OFFSETS_PARTITIONS, SETTINGS, Watcher
+from tests.cluster.watching import BROKERS, OFFSETS_PARTITIONS, Watcher, settings_of
 
 FULL, OTHERS = 1, {2, 3}
 REBALANCE = {
@@ -27,11 +28,16 @@ LOOKS_SECONDS = 3
 
 
 @pytest.fixture(scope="module")
-def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def running(has_zookeeper: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if missing := full_disk.why_not():
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("cluster")
-    cluster = Cluster(BROKERS, SETTINGS | REBALANCE, data_dir=folder, zookeeper=True)
+    cluster = Cluster(
+        BROKERS,
+        settings_of(zookeeper=has_zookeeper) | REBALANCE,
+        data_dir=folder,
+        zookeeper=has_zookeeper,
+    )
     with pytest.MonkeyPatch.context() as patch:
         disks = [broker.data_dir for broker in cluster.brokers.values()]
         for name, value in full_disk.environ(folder, disks).items():
@@ -67,6 +73,7 @@ def read_acknowledged(story: Story) -> None:
         consumer.close()
 
 
+@IN_BOTH_MODES
 def test_others_lead_while_a_disk_is_full(cluster: Cluster, watcher: Watcher) -> None:
     broker = cluster.brokers[FULL]
     with told("full", cluster, watcher) as story:
@@ -89,6 +96,7 @@ def test_others_lead_while_a_disk_is_full(cluster: Cluster, watcher: Watcher) ->
     assert story.load.longest_silence() < SILENCE_SECONDS_MAX
 
 
+@IN_A_QUORUM
 def test_full_disks_everywhere_leave_leaders_that_recover(
     cluster: Cluster, watcher: Watcher
 ) -> None:

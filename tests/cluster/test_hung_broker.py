@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import ottla
 from ottla.broker.startup.assembly import Broker
 from ottla.broker.startup.system_environment import this_machine
 from ottla.model.error_code import ErrorCode
@@ -14,10 +15,12 @@ from ottla.testing.cluster import Cluster
 from ottla.wire.api_key import ApiKey
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import RequestHeader
+from tests.clients.cli_calls import call
 from tests.clients.plain_socket import batch, produce_request
 from tests.clients.raw_requests import RawConnection
 from tests.cluster.load import say
-from tests.cluster.watching import SETTINGS, Watcher
+from tests.cluster.modes import IN_BOTH_MODES
+from tests.cluster.watching import Watcher, settings_of
 
 HUNG = 9
 PRODUCE_VERSION = 9
@@ -27,16 +30,20 @@ class BrokerInThread:
     """A broker in a thread of this process, so that a test can block its event loop."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self._config = BrokerConfig.parse(
-            {
-                **SETTINGS,
-                "broker.id": str(HUNG),
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "ottla.admin.listener": "",
-                "log.dirs": str(folder),
-                "zookeeper.connect": cluster.zookeeper_connect,
-            }
-        )
+        settings = {
+            **settings_of(zookeeper=not cluster.has_quorum),
+            "node.id": str(HUNG),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "ottla.admin.listener": "",
+            "ottla.schema.registry.listener": "",
+            "log.dirs": str(folder),
+        }
+        if cluster.has_quorum:
+            del settings["controller.quorum.auto.join.enable"]  # It is a setting of controllers.
+            settings |= in_quorum(cluster, settings)
+        else:
+            settings["zookeeper.connect"] = cluster.zookeeper_connect
+        self._config = BrokerConfig.parse(settings)
         self._is_up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -69,6 +76,24 @@ class BrokerInThread:
         self._thread.join()
 
 
+def in_quorum(cluster: Cluster, settings: Mapping[str, str]) -> dict[str, str]:
+    """Format a broker's directory for the cluster, and return its settings of the quorum."""
+    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        cluster_id = admin.cluster.describe().cluster_id
+        voters = admin.cluster.quorum().endpoints_by_voter.values()
+    of_quorum = {
+        "process.roles": "broker",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": ",".join(
+            f"{one.host}:{one.port}" for endpoints in voters for one in endpoints
+        ),
+    }
+    every = {**settings, **of_quorum}
+    options = [word for name, text in every.items() for word in ("-X", f"{name}={text}")]
+    call("storage", "format", "--cluster-id", cluster_id, *options)
+    return of_quorum
+
+
 @contextmanager
 def broker_in_thread(cluster: Cluster, folder: Path) -> Iterator[BrokerInThread]:
     running = BrokerInThread(cluster, folder)
@@ -79,6 +104,7 @@ def broker_in_thread(cluster: Cluster, folder: Path) -> Iterator[BrokerInThread]
         running.stop()
 
 
+@IN_BOTH_MODES
 def test_another_broker_leads_while_the_loop_of_the_leader_hangs(
     cluster: Cluster, watcher: Watcher, tmp_path: Path
 ) -> None:
@@ -88,7 +114,7 @@ def test_another_broker_leads_while_the_loop_of_the_leader_hangs(
         RawConnection(f"127.0.0.1:{broker.port}") as client,
     ):
         watcher.create_topic(name, [[HUNG, 1, 2]])
-        assert produced(client, name) == ErrorCode.NONE
+        watcher.wait_until(lambda: produced(client, name) == ErrorCode.NONE)
         broker.hang()
         ask_to_append(client, name)
         seconds = watcher.wait_until(lambda: watcher.leader(name) in {1, 2})

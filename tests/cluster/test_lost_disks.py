@@ -10,8 +10,9 @@ import pytest
 from ottla.testing.cluster import Cluster
 from tests.clients.cli_calls import call
 from tests.cluster.load import Load
+from tests.cluster.modes import IN_A_QUORUM, IN_BOTH_MODES
 from tests.cluster.stories import counted
-from tests.cluster.watching import BROKERS, SETTINGS, Watcher
+from tests.cluster.watching import BROKERS, Watcher, settings_of
 
 QUICK = {"replica.high.watermark.checkpoint.interval.ms": "200"}
 """A broker does not notice the failure of an idle disk."""
@@ -29,6 +30,14 @@ def folder_of(cluster: Cluster, broker: int, partition: str) -> Path:
     return found
 
 
+def move(cluster: Cluster, broker: int, partition: str, folder: Path) -> None:
+    """Move a replica to a disk: the first disk has the metadata of a node in a quorum, too."""
+    topic, _, number = partition.rpartition("-")
+    where = ("--broker", str(broker), "--log-dir", str(folder), "--wait")
+    call("partition", "move", f"{topic}:{number}", *where, brokers=cluster.bootstrap_servers)
+    assert folder_of(cluster, broker, partition) == folder
+
+
 def stays_in_sync(watcher: Watcher, topic: str, brokers: set[int]) -> None:
     """Check for a while that exactly these brokers are in sync."""
     deadline = time.monotonic() + STAYS_SECONDS
@@ -38,9 +47,13 @@ def stays_in_sync(watcher: Watcher, topic: str, brokers: set[int]) -> None:
 
 
 @pytest.fixture(scope="module")
-def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def running(has_zookeeper: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(
-        BROKERS, SETTINGS | QUICK, data_dir=tmp_path_factory.mktemp("cluster"), zookeeper=True
+        BROKERS,
+        settings_of(zookeeper=has_zookeeper) | QUICK,
+        data_dir=folder,
+        zookeeper=has_zookeeper,
     )
     for number, broker in cluster.brokers.items():
         broker.settings["log.dirs"] = ",".join(map(str, folders(cluster, number)))
@@ -48,14 +61,12 @@ def running(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> 
         yield cluster
 
 
+@IN_BOTH_MODES
 def test_others_lead_what_was_on_a_disk_that_fails(cluster: Cluster, watcher: Watcher) -> None:
     watcher.create_topic("torn", [[1, 2, 3], [1, 2, 3]])
-    lost = folder_of(cluster, 1, "torn-0")
-    (kept,) = set(folders(cluster, 1)) - {lost}
-    # A broker that learns of one partition at a time may put both on one disk.
-    to_kept = ("torn:1", "--broker", "1", "--log-dir", str(kept), "--wait")
-    call("partition", "move", *to_kept, brokers=cluster.bootstrap_servers)
-    assert folder_of(cluster, 1, "torn-1") == kept
+    kept, lost = folders(cluster, 1)
+    move(cluster, 1, "torn-0", lost)
+    move(cluster, 1, "torn-1", kept)
     broker = cluster.brokers[1]
     with Load(cluster.bootstrap_servers, "torn", 2) as load:
         shutil.rmtree(lost)
@@ -78,14 +89,16 @@ def test_others_lead_what_was_on_a_disk_that_fails(cluster: Cluster, watcher: Wa
     counted(load)
 
 
+@IN_A_QUORUM
 def test_a_topic_goes_on_without_the_last_one_if_it_says_so(
     cluster: Cluster, watcher: Watcher
 ) -> None:
     careless = {"min_insync_replicas": "1", "unclean_leader_election_enable": "true"}
     watcher.create_topic("careless", [[1, 2]], **careless)
+    _, lost = folders(cluster, 1)
+    move(cluster, 1, "careless-0", lost)
     cluster.brokers[2].stop()
     watcher.wait_until(lambda: watcher.in_sync("careless") == {1})
-    lost = folder_of(cluster, 1, "careless-0")
     shutil.rmtree(lost)
     assert watcher.leader("careless") == 1, "nobody else is there"
     cluster.brokers[2].start()

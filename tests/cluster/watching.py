@@ -6,6 +6,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import ottla
 from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.model.topic_names import CONSUMER_OFFSETS_TOPIC
 from ottla.testing.cluster import Cluster
@@ -67,10 +68,15 @@ class Watcher:
     def delete_topics(self) -> None:
         """Delete the topics of all stories, and wait until their nodes and logs are gone."""
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
-        names = [name for name in self._view.topics() if not name.startswith("__")]
+        names = [name for name in self._view.topics() if not name.startswith("_")]
         for deleted in (admin.delete_topics(names) if names else {}).values():
             deleted.result(WAIT_SECONDS_MAX)
         self.wait_until(lambda: set(names).isdisjoint(self._view.topics()))
+
+    def elect_preferred(self, topic: str) -> None:
+        """Let the first replicas of a topic lead; they must be in sync."""
+        with ottla.Admin(bootstrap_servers=self._cluster.bootstrap_servers) as admin:
+            admin.partitions.elect(ottla.ElectionType.PREFERRED, [ottla.TopicPartition(topic, 0)])
 
     def controller(self) -> int:
         """Return the id of the controller; -1 if there is none."""

@@ -48,7 +48,7 @@ async def open_registry(config: BrokerConfig, host_name: str) -> BrokerService:
         _log.warning("No schema registry: the package %s is not installed: %s", missing[0], INSTALL)
         return NoService()
     sockets = await http_sockets(_SERVER, listener, is_asked_for=SETTING in config.given)
-    if not sockets and config.zookeeper_connect:
+    if not sockets and config.is_in_cluster:
         # This broker may come to lead _schemas-0, and only its own registry can write then.
         sockets = await http_sockets(_SERVER, replace(listener, port=0), is_asked_for=True)
     if not sockets:
@@ -79,7 +79,7 @@ def advertised_endpoint(config: BrokerConfig, host_name: str, port: int) -> List
     if Listener("", host, port).is_on_every_address:
         host = host_name
     if _is_loopback(host) and not _is_loopback(_host_for_brokers(config, host_name)):
-        if config.zookeeper_connect:
+        if config.is_in_cluster:
             _log.warning(
                 "The schema registry listens on %s: registries of other machines cannot forward"
                 " requests to it (%s names another place)",

@@ -17,6 +17,7 @@ import pytest
 from ottla import Admin
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.listeners import REGISTRY_ENDPOINT, HttpListener, Listener
+from ottla.model.settings.node_settings import ProcessRole
 from ottla.registry.server import RegistryServer, advertised_endpoint, open_registry
 from ottla.testing import Broker
 
@@ -110,12 +111,19 @@ def test_a_default_port_that_is_taken_leaves_the_broker_without_a_registry(
     assert message.endswith(f"({LISTENER} names another place)")
 
 
-def test_in_a_cluster_a_broker_takes_a_free_port_if_the_default_one_is_taken() -> None:
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        pytest.param({"zookeeper_connect": "127.0.0.1:2181"}, id="zookeeper"),
+        pytest.param({"process_roles": frozenset({ProcessRole.BROKER})}, id="quorum"),
+    ],
+)
+def test_in_a_cluster_a_broker_takes_a_free_port_if_the_default_one_is_taken(
+    cluster: dict[str, Any],
+) -> None:
     async def ports(taken: int) -> tuple[int, int]:
         place = HttpListener("127.0.0.1", taken)
-        config = replace(
-            BrokerConfig(), ottla_schema_registry_listener=place, zookeeper_connect="127.0.0.1:2181"
-        )
+        config = replace(BrokerConfig(), ottla_schema_registry_listener=place, **cluster)
         service = await open_registry(config, "my-host")
         assert isinstance(service, RegistryServer)
         await service.close()

@@ -76,6 +76,11 @@ class BrokerConfig(BrokerSettings):
         return bool(self.process_roles)
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether other brokers may belong to its cluster: its metadata is not embedded."""
+        return self.is_in_quorum or self.zookeeper_connect is not None
+
+    @property
     def is_broker(self) -> bool:
         """Whether this node serves clients; a node without roles does."""
         return not self.process_roles or ProcessRole.BROKER in self.process_roles
@@ -339,7 +344,7 @@ def _check_one_mode(config: BrokerConfig) -> str | None:
             "zookeeper.connect cannot be set together with process.roles: a cluster keeps its"
             " metadata in ZooKeeper or in a quorum of controllers"
         )
-    if config.process_roles or config.zookeeper_connect is not None:
+    if config.is_in_cluster:
         return None
     for name in ("controller.quorum.bootstrap.servers", "controller.quorum.voters"):
         if getattr(config, field_name(name)):
