@@ -39,7 +39,12 @@ class _Begun(Coroutine[Any, Any, None]):
 
     def throw(self, *error: Any) -> Any:
         self._awaited = None
-        return self._work.throw(*error)
+        try:
+            return self._work.throw(*error)
+        finally:
+            # The error's traceback has this frame. With the error in the frame, all that the
+            # cancelled work holds would be in a cycle until the next full garbage collection.
+            del error
 
     def close(self) -> None:
         self._work.close()

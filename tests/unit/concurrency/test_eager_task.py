@@ -1,6 +1,8 @@
 """Coroutines that start at once, and become tasks only if they must wait."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -160,3 +162,36 @@ def test_who_is_cancelled_hears_of_it_where_it_waits(moment: str) -> None:
         return told
 
     assert asyncio.run(story()) == ["cancelled"]
+
+
+@pytest.mark.parametrize("moment", ["waiting", "waiting again"])
+def test_cancelled_work_is_freed_without_a_garbage_collection(moment: str) -> None:
+    class Held:
+        """An object in a frame of the work."""
+
+    async def work(held: Held, wake: "asyncio.Future[None]") -> None:
+        await wake
+        await asyncio.Event().wait()
+        del held
+
+    async def story() -> None:
+        held = Held()
+        is_freed = weakref.ref(held)
+        wake = asyncio.get_running_loop().create_future()
+        begun = begin(work(held, wake))
+        assert begun is not None
+        del held
+        if moment == "waiting again":
+            wake.set_result(None)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        begun.cancel()
+        del begun
+        await asyncio.sleep(0.01)
+        assert is_freed() is None
+
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()

@@ -17,6 +17,14 @@ class Request:
     waiting: asyncio.Task[None] | None = None
     """Kept here, because an event loop alone does not keep it alive."""
 
+    def forget_task(self, _: asyncio.Task[None]) -> None:
+        """Free the request and its data with its cancelled task.
+
+        The traceback of a cancelled task has the frames, and so this request: without this, a large
+        decoded request is in a cycle until the next full garbage collection.
+        """
+        self.waiting = None
+
 
 class InFlight:
     """Holds completed responses back until all earlier ones are sent.
@@ -74,4 +82,5 @@ class InFlight:
         """Cancel all that run."""
         for request in self.requests:
             if request.waiting is not None:
+                request.waiting.add_done_callback(request.forget_task)
                 request.waiting.cancel()

@@ -1,9 +1,14 @@
 """Requests in flight: responses leave in the order of the requests."""
 
+import asyncio
+import gc
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.transport.pipelined_requests import InFlight
+from ottla.broker.transport.pipelined_requests import InFlight, Request
+from ottla.concurrency.eager_task import start
 
 
 @given(st.permutations(range(6)))
@@ -41,3 +46,29 @@ def test_after_a_refused_request_nothing_is_answered() -> None:
     assert in_flight.take_answers() == [[b"first"]]
     assert in_flight.is_broken
     assert in_flight.take_answers() == []
+
+
+def test_a_cancelled_request_is_freed_without_a_garbage_collection() -> None:
+    class Held:
+        """An object in a frame of the request's work."""
+
+    async def serve(request: Request, held: Held) -> None:
+        await asyncio.Event().wait()
+        del request, held
+
+    async def story() -> None:
+        in_flight, held = InFlight(), Held()
+        is_freed = weakref.ref(held)
+        request = in_flight.add()
+        request.waiting = start(serve(request, held), asyncio.get_running_loop())
+        del request, held
+        in_flight.cancel()
+        del in_flight
+        await asyncio.sleep(0.01)
+        assert is_freed() is None
+
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()
