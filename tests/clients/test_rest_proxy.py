@@ -17,7 +17,7 @@ from schemathesis.checks import not_a_server_error
 
 from ottla import Admin, Consumer, Producer, SchemaDeserializer
 from ottla.clients.schemas.registry_client import RegistryClient
-from ottla.rest.http_application import BODY_BYTES_MAX
+from ottla.rest.http_application import BODY_BYTES_MAX, BODY_ITEMS_MAX
 from ottla.rest.openapi import openapi_document
 from ottla.rest.routes import ROUTES
 from ottla.testing import Broker
@@ -489,6 +489,10 @@ def test_hostile_bodies_are_refused(rest: RestCalls, topic: str) -> None:
     path = f"/topics/{topic}"
     assert rest.code("POST", path, deep, v2("json"))[0] == 400
     assert rest.code("POST", path, b"\xff", v2("json"))[0] == 400
+    many = b'{"records":[' + b"{}," * BODY_ITEMS_MAX + b"{}]}"
+    assert rest.code("POST", path, many, v2("json"))[0] == 413
+    values = b'{"records":[{"value":[' + b'"",' * BODY_ITEMS_MAX + b'""]}]}'
+    assert rest.code("POST", path, values, v2("json"))[0] == 413
     address = urlsplit(rest.url)
     assert address.hostname
     connection = HTTPConnection(address.hostname, address.port, timeout=20)

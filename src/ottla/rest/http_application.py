@@ -13,12 +13,20 @@ from ottla.rest.openapi import openapi_document
 from ottla.rest.rest_errors import RestError, from_client, short
 from ottla.rest.routes import ROUTES
 from ottla.rest.topic_records import ARROW_TYPE, without_arrow
-from ottla.schemas.json_schema.json_text import TooDeepError, check_depth
+from ottla.schemas.json_schema.json_text import (
+    TooDeepError,
+    TooManyItemsError,
+    check_depth,
+    check_items,
+)
 
 BODY_BYTES_MAX: Final = 10 << 20
 """The body of one request; of a stream of records, one chunk."""
 HANDLED_BYTES_MAX: Final = 64 << 20
 """Bodies of all requests that are being handled; beyond it there is 429."""
+BODY_ITEMS_MAX: Final = 250_000
+"""Objects, arrays and values in one body. Each becomes a Python object, and the broker's event loop
+waits while they are made: 50 ms for this many."""
 _WILDCARDS: Final = frozenset({"*/*", "application/*"})
 _encode = msgspec.json.Encoder().encode
 
@@ -118,8 +126,12 @@ def _body(route: Route, request: HttpRequest) -> Any:
     if route.body is None or (route.is_body_optional and not request.body.strip()):
         return None
     try:
-        check_depth(request.body.decode())
+        text = request.body.decode()
+        check_items(text, BODY_ITEMS_MAX)
+        check_depth(text)
         return _DECODERS[route.body].decode(request.body)
+    except TooManyItemsError as large:
+        raise RestError(413, f"The body has {large}") from None
     except msgspec.ValidationError as invalid:
         raise RestError(422, f"The body is not valid: {short(invalid)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, TooDeepError, RecursionError) as invalid:

@@ -27,10 +27,17 @@ from ottla.rest.embedded_formats import (
 from ottla.rest.producing import Outgoing, Sending, refusal
 from ottla.rest.rest_errors import RestError, from_client, short
 from ottla.rest.v3_resources import links_of
-from ottla.schemas.json_schema.json_text import TooDeepError, check_depth
+from ottla.schemas.json_schema.json_text import (
+    TooDeepError,
+    TooManyItemsError,
+    check_depth,
+    check_items,
+)
 
 RECORD_BYTES_MAX: Final = 10 << 20
 """The JSON of one record in a stream."""
+RECORD_ITEMS_MAX: Final = 250_000
+"""Objects, arrays and values in it."""
 STREAM_IDLE_SECONDS_MAX: Final = 60.0
 """A stream without input ends after this."""
 BATCH_RECORDS_MAX: Final = 1_000
@@ -322,8 +329,12 @@ async def _reports_of(writer: RecordWriter, texts: list[bytes]) -> AsyncGenerato
 
 async def _sent(writer: RecordWriter, text: bytes) -> _Written | RestError:
     try:
-        check_depth(text.decode())
+        decoded = text.decode()
+        check_items(decoded, RECORD_ITEMS_MAX)
+        check_depth(decoded)
         return await writer.send(_decode_record(text))
+    except TooManyItemsError as large:
+        return RestError(413, f"The record has {large}")
     except msgspec.ValidationError as invalid:
         return RestError(422, f"The record is not valid: {short(invalid)}")
     except (msgspec.DecodeError, UnicodeDecodeError, TooDeepError, RecursionError) as invalid:

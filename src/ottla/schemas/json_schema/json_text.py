@@ -1,4 +1,4 @@
-"""JSON texts with bounded depth, and their compact form as Confluent's registry prints it."""
+"""JSON texts of bounded depth and size, and their compact form as Confluent's registry has it."""
 
 import json
 import re
@@ -10,7 +10,9 @@ Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | Decimal
 DEPTH_MAX: Final = 128
 """Objects and arrays inside each other, in schemas and in values."""
 
-_NESTING = re.compile(r'"(?:[^"\\]+|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+# Without a group, and so without a stack: a string of ten megabytes is one step.
+_NESTING: Final = re.compile(r'"[^"]*"?|[\[\]{}]')
+_ITEMS: Final = re.compile(r'"[^"]*"?|[\[{,]')
 _ESCAPES: Final = {
     **{number: f"\\u{number:04X}" for number in range(32)},
     ord("\b"): "\\b",
@@ -27,19 +29,42 @@ class TooDeepError(ValueError):
     """A text has more than `DEPTH_MAX` objects and arrays inside each other."""
 
 
+class TooManyItemsError(ValueError):
+    """A text has more objects, arrays and values in them than its reader takes."""
+
+
 def check_depth(text: str) -> None:
     """Raise TooDeepError before a parser recurses into a text that is too deep."""
     if text.count("[") + text.count("{") <= DEPTH_MAX:
         return
     depth = 0
-    for match in _NESTING.finditer(text):
-        character = text[match.start()]
+    for match in _NESTING.finditer(_without_escapes(text)):
+        character = match[0][0]
         if character in "[{":
             depth += 1
             if depth > DEPTH_MAX:
                 raise TooDeepError(f"more than {DEPTH_MAX} objects and arrays inside each other")
         elif character in "]}":
             depth -= 1
+
+
+def check_items(text: str, items_max: int) -> None:
+    """Raise TooManyItemsError before a parser makes an object of each item of a text.
+
+    A parser holds the interpreter's lock until it has made all of them. This does not.
+    """
+    if text.count("[") + text.count("{") + text.count(",") <= items_max:
+        return
+    items = 0
+    for match in _ITEMS.finditer(_without_escapes(text)):
+        items += match[0][0] != '"'
+        if items > items_max:
+            raise TooManyItemsError(f"more than {items_max} objects, arrays and values")
+
+
+def _without_escapes(text: str) -> str:
+    """Return a text of the same structure: every quotation mark begins or ends a string."""
+    return text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
 
 
 def parse_json(text: str, *, exact: bool = False) -> Any:
