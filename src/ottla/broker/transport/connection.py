@@ -21,7 +21,7 @@ from ottla.broker.requests.request_limits import counted_bytes, frame_bytes_max_
 from ottla.broker.transport.connection_limits import CloseReason
 from ottla.broker.transport.pipelined_requests import InFlight, Request
 from ottla.broker.transport.response_writer import Outgoing, Progress
-from ottla.broker.transport.shared import Shared, log_invalid
+from ottla.broker.transport.shared import Shared
 from ottla.concurrency.eager_task import start
 from ottla.environment.network import StreamSocket
 from ottla.rpc.frame_reader import FrameReader
@@ -182,7 +182,7 @@ class Connection:
                     break
                 self._begin(frame)
         except ProtocolError as error:
-            log_invalid(self.peer, error)
+            self._shared.invalid_requests.log(self.peer, error)
             self.finish(CloseReason.INVALID_FRAME)
         has_unread = incoming.has_unread
         self._has_backlog = has_unread and (is_over or not self._may_begin())
@@ -211,7 +211,7 @@ class Connection:
             answer = await self._shared.dispatch(self.peer, frame)
             self._in_flight.answer(request, () if answer is None else answer)
         except ProtocolError as error:
-            log_invalid(self.peer, error)
+            self._shared.invalid_requests.log(self.peer, error)
             self._refuse(request, CloseReason.INVALID_FRAME)
         except Exception:  # noqa: BLE001 - one request's bug ends one connection
             _log.exception("A request from %s failed", self.peer)

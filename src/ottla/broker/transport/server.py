@@ -13,7 +13,7 @@ from ottla.broker.transport.connection import Connection
 from ottla.broker.transport.connection_limits import CloseReason, ConnectionLimits, RequestMemory
 from ottla.broker.transport.listeners import listening_sockets, port_of
 from ottla.broker.transport.response_writer import ColdReads
-from ottla.broker.transport.shared import Dispatching, Shared
+from ottla.broker.transport.shared import Dispatching, InvalidRequests, Shared
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.network import ListeningSocket, Network, StreamSocket
@@ -61,6 +61,7 @@ class Server:
             cold_reads,
             threads,
             network,
+            InvalidRequests(clock),
         )
         self._listening: dict[ListeningSocket, str] = {}
         self._is_accepting = self._is_exhausted = False
