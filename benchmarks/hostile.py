@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
@@ -94,9 +95,24 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 }
 
 
+def _all_in_turn() -> Attack:
+    attacks_in_turn = [make() for make in ATTACKS.values()]
+
+    def attack(address: Address, _: Callable[[], bool]) -> None:
+        for one in attacks_in_turn:
+            end = time.monotonic() + SECONDS
+            one(address, partial(_is_past, end))
+
+    return attack
+
+
+def _is_past(end: float) -> bool:
+    return time.monotonic() > end
+
+
 def cases() -> Iterator[Case]:
-    """Yield latencies and memory under each attack."""
-    for name, make in ATTACKS.items():
+    """Yield latencies and memory under each attack, and under all of them on one broker."""
+    for name, make in (*ATTACKS.items(), ("all in turn, on one broker", _all_in_turn)):
         latencies_ms, megabytes = _measured(make())
         last = len(latencies_ms) - 1
         figures = (

@@ -94,7 +94,7 @@ EXTRAS: Final = (
     Extra("schemas", ("jsonschema_rs", "msgspec", "google.protobuf"), "the schema registry"),
     Extra("delta", ("deltalake",), "the Delta sink"),
     Extra("pipelines", ("yaml",), "connector files in YAML"),
-    Extra("zookeeper", ("kazoo",), "clusters of several brokers", why_not),
+    Extra("zookeeper", ("kazoo",), "clusters with their metadata in ZooKeeper", why_not),
     Extra("uvloop", ("uvloop",), "a faster event loop in brokers"),
 )
 
