@@ -1,6 +1,7 @@
 """Capture from a real PostgreSQL, without Spark: contents of events, start and end positions."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,14 @@ import psycopg
 import pytest
 
 from examples.local_postgres import LocalPostgres
+from ottla import RegistryClient, SchemaDeserializer
+from ottla.clients.schemas.schema_settings import read_registry_settings
+from ottla.clients.tables.typed_records import kept_registry
 from ottla.pipelines.connect import ConnectorError
+from ottla.pipelines.connect.postgres.avro_events import AvroOptions
 from ottla.pipelines.connect.postgres.capture import Capture, lsn_number, lsn_text, prepare
 from ottla.pipelines.connect.postgres.changes import ChangesReader, Place, Slot
+from ottla.testing import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,13 +96,25 @@ class Shop:
             True,
         )
 
-    def reader(self, folder: Path, batch_size: int = 1000) -> ChangesReader:
+    def reader(
+        self,
+        folder: Path,
+        batch_size: int = 1000,
+        skipped: frozenset[str] = frozenset(),
+        avro: AvroOptions | None = None,
+    ) -> ChangesReader:
         slot = Slot(self.url, f"slot_{self.name}", "letters")
-        return ChangesReader(slot, "shop", str(folder / "snapshot"), batch_size)
+        return ChangesReader(slot, "shop", str(folder / "snapshot"), batch_size, skipped, avro)
 
-    def batch(self, folder: Path, batch_size: int = 1000) -> list[Event]:
+    def batch(
+        self,
+        folder: Path,
+        batch_size: int = 1000,
+        skipped: frozenset[str] = frozenset(),
+        avro: AvroOptions | None = None,
+    ) -> list[Event]:
         """Read the next batch, as Spark would, and advance."""
-        reader = self.reader(folder, batch_size)
+        reader = self.reader(folder, batch_size, skipped, avro)
         start = reader.initialOffset() if self.place is None else self.place
         end = reader.latestOffset(start, None)  # type: ignore[arg-type]
         self.place = end
@@ -112,8 +130,8 @@ def between(reader: ChangesReader, start: Place, end: Place) -> list[Event]:
     ]
 
 
-def _read(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+def _read(text: str | bytes | None) -> Any:
+    return json.loads(text) if isinstance(text, str) else text
 
 
 def story(events: list[Event]) -> list[tuple[str, Any, Any]]:
@@ -161,6 +179,134 @@ def test_every_type_looks_the_same_in_the_snapshot_and_in_changes(
     assert after["age"] == 42
     assert after["nothing"] is None
     assert after["strange \"name'"] == 7
+
+
+class Avro:
+    """The Avro events of a capture, decoded by the registry of a broker."""
+
+    def __init__(self, url: str, client: RegistryClient) -> None:
+        self.client = client
+        self.options = AvroOptions(frozenset({"key", "value"}), url, None)
+        self._value = SchemaDeserializer("schema", client)
+        self._key = SchemaDeserializer("schema", client, part="key")
+
+    def decoded(self, events: list[Event]) -> list[Event]:
+        return [
+            (topic, key and self._key.deserialize(topic, key),
+             value and self._value.deserialize(topic, value))
+            for topic, key, value in events
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def avro() -> "Iterator[Avro]":
+    with Broker() as broker, RegistryClient(url=broker.registry_url) as client:
+        yield Avro(broker.registry_url, client)
+        # The process keeps its client for the next task.
+        kept_registry(
+            read_registry_settings({"schema.registry.url": broker.registry_url}, {})
+        ).close()
+
+
+def test_every_type_is_the_same_in_avro_from_the_snapshot_and_from_changes(
+    shop: Shop, tmp_path: Path, avro: Avro
+) -> None:
+    types = {name: EVERYTHING[name] for name in EVERYTHING if name != "matrix"}
+    quoted = {name: '"' + name.replace('"', '""') + '"' for name in types}
+    columns = ", ".join(f"{quoted[name]} {kind}" for name, (kind, _) in types.items())
+    values = ", ".join(value for _, value in types.values())
+    shop.do(
+        "CREATE TYPE mood AS ENUM ('happy', 'sad')",
+        "CREATE DOMAIN age AS int CHECK (VALUE > 0)",
+        f"CREATE TABLE things (id text PRIMARY KEY, {columns})",
+        f"INSERT INTO things VALUES ('snap', {values})",
+    )
+    prepare(shop.capture(tmp_path))
+    shop.do(f"INSERT INTO things VALUES ('late', {values})")
+    ((_, key, snapped),) = avro.decoded(shop.batch(tmp_path, avro=avro.options))
+    ((_, late_key, changed),) = avro.decoded(shop.batch(tmp_path, avro=avro.options))
+    assert (key, late_key) == ({"id": "snap"}, {"id": "late"})
+    assert (snapped["op"], changed["op"]) == ("r", "c")
+    after = changed["after"]
+    assert {**after, "id": "snap", "no_number": 0} == {**snapped["after"], "no_number": 0}
+    assert str(after["no_number"]) == str(snapped["after"]["no_number"]) == "nan"
+    assert after["large"] == 2**63 - 1
+    assert after["exact"] == "12345678901234567890.1234500000"
+    assert after["moment"].isoformat() == "2026-11-15T21:30:00.123456"
+    assert after["instant"] == datetime(2026, 11, 15, 19, 30, tzinfo=UTC)
+    assert after["forever"] == datetime.max.replace(tzinfo=UTC)
+    assert json.loads(after["document"]) == {"a": [1, 2.5, None], "b": "ü"}
+    assert after["octets"] == b"\x00\xff\x10\x20"
+    assert after["numbers"] == [1, None, 3]
+    assert after["moments"] == [datetime(2026, 11, 15, 21, 30, tzinfo=UTC)]
+    assert after["strange__name_"] == 7
+    assert avro.client.versions("shop.public.things-value") == [1]
+
+
+def test_added_and_removed_columns_are_new_versions_of_the_schema(
+    shop: Shop, tmp_path: Path, avro: Avro
+) -> None:
+    shop.do("CREATE TABLE t (id int PRIMARY KEY, a text)", "CREATE TABLE u (name text PRIMARY KEY)")
+    prepare(shop.capture(tmp_path))
+    shop.do(
+        "INSERT INTO t VALUES (1, 'x')",
+        "ALTER TABLE t ADD COLUMN paid timestamptz NOT NULL DEFAULT '2026-01-01 00:00Z'",
+        "UPDATE t SET a = 'y'",
+        "INSERT INTO u VALUES ('m')",
+        "ALTER TABLE t DROP COLUMN a",
+        "DELETE FROM t",
+    )
+    events = avro.decoded(shop.batch(tmp_path, avro=avro.options))
+    assert [
+        (topic[-1], v and v["op"], key, v and (v["before"], v["after"])) for topic, key, v in events
+    ] == [
+        ("t", "c", {"id": 1}, (None, {"id": 1, "a": "x"})),
+        (
+            "t",
+            "u",
+            {"id": 1},
+            (None, {"id": 1, "a": "y", "paid": datetime(2026, 1, 1, tzinfo=UTC)}),
+        ),
+        ("u", "c", {"name": "m"}, (None, {"name": "m"})),
+        ("t", "d", {"id": 1}, ({"id": 1, "paid": None}, None)),
+        ("t", None, {"id": 1}, None),
+    ]
+    assert [len(avro.client.versions(f"shop.public.{name}-value")) for name in "tu"] == [3, 1]
+
+
+def test_a_change_of_a_columns_type_is_refused_by_the_registry(
+    shop: Shop, tmp_path: Path, avro: Avro
+) -> None:
+    shop.do("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    prepare(shop.capture(tmp_path))
+    shop.do("INSERT INTO t VALUES (1, 1)")
+    shop.batch(tmp_path, avro=avro.options)
+    shop.do("ALTER TABLE t ALTER COLUMN a TYPE text", "INSERT INTO t VALUES (2, 'x')")
+    with pytest.raises(ConnectorError, match=r"subject shop\.public\.t-value: .*incompatible"):
+        shop.batch(tmp_path, avro=avro.options)
+
+
+def test_an_array_of_two_dimensions_has_no_avro_form(
+    shop: Shop, tmp_path: Path, avro: Avro
+) -> None:
+    shop.do("CREATE TABLE t (id int PRIMARY KEY, a int[])")
+    prepare(shop.capture(tmp_path))
+    shop.do("INSERT INTO t VALUES (1, '{{1,2},{3,4}}')")
+    with pytest.raises(ConnectorError, match="column a: an array of several dimensions"):
+        shop.batch(tmp_path, avro=avro.options)
+
+
+@pytest.mark.parametrize("is_avro", [False, True])
+def test_skipped_operations_make_no_events(
+    shop: Shop, tmp_path: Path, avro: Avro, is_avro: bool
+) -> None:
+    shop.do("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    prepare(shop.capture(tmp_path))
+    options = avro.options if is_avro else None
+    skipped = frozenset({"r", "c", "t"})
+    assert shop.batch(tmp_path, skipped=skipped, avro=options) == []
+    shop.do("INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 2", "TRUNCATE t")
+    assert len(shop.batch(tmp_path, skipped=skipped, avro=options)) == 2
 
 
 def test_changes_are_told_in_debeziums_manner(shop: Shop, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Connectors with converters that use the schema registry, as a file declares them."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,28 @@ def test_changes_of_a_database_are_written_as_avro(
         )
     (row,) = rows_of(broker, "shop.public.orders")
     assert row == {"op": "r", "after": {"id": 1, "state": "new"}}
+
+
+def test_the_schemas_of_a_database_are_those_of_its_tables(
+    spark: "SparkSession", broker: Broker, postgres: LocalPostgres, tmp_path: Path
+) -> None:
+    with postgres.database("derived_capture") as connection:
+        connection.execute("CREATE TABLE bills (id BIGINT PRIMARY KEY, at TIMESTAMPTZ)")
+        connection.execute("CREATE TABLE people (name TEXT PRIMARY KEY, likes TEXT[])")
+        connection.execute("INSERT INTO bills VALUES (1, '2026-11-15 21:30:00+00')")
+        connection.execute("INSERT INTO people VALUES ('Milena', '{tea}')")
+        run_once(
+            spark,
+            tmp_path,
+            f'{top(broker)}name = "derived"\nconnector.class = "postgres-source"\n'
+            f'connection.url = "{postgres.url_of("derived_capture")}"\ntopic.prefix = "firm"\n'
+            'key.converter = "avro"\n'
+            '[[transforms]]\ntype = "route"\nregex = "firm.public.(.*)"\nreplacement = "$1"\n',
+        )
+    (bill,) = rows_of(broker, "bills")
+    (person,) = rows_of(broker, "people")
+    assert bill["after"] == {"id": 1, "at": datetime(2026, 11, 15, 21, 30, tzinfo=UTC)}
+    assert person["after"] == {"name": "Milena", "likes": ["tea"]}
 
 
 def test_a_missing_setting_is_named(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Declarations as Spark queries: a source is read and written to topics, a sink the other way."""
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +42,12 @@ def home_of(declaration: "Declaration") -> Home:
         new = folder / "id.new"
         new.write_text(str(uuid4()), encoding="utf-8")
         new.replace(kept)
-    return Home(declaration.name, folder, kept.read_text(encoding="utf-8"))
+    routes = tuple(
+        (step.settings["regex"], step.settings["replacement"])
+        for step in declaration.transforms
+        if step.type == "route"
+    )
+    return Home(declaration.name, folder, kept.read_text(encoding="utf-8"), routes)
 
 
 def start(spark: "SparkSession", declaration: "Declaration", *, is_once: bool) -> "StreamingQuery":
@@ -79,14 +83,17 @@ def _source_writer(
     schema = value_schema(spark, declaration, needs_fields=False)
     if schema is not None and records.schema["value"].dataType.simpleString() == "string":
         records = records.withColumn("value", f.from_json("value", schema))
-    changed = encoded(_transformed(records, declaration), declaration.settings)
     settings = declaration.settings
+    changed = encoded(
+        _transformed(records, declaration), settings, is_value_encoded=connector.is_encoding()
+    )
+    typing = {} if connector.is_encoding() else encode_options(settings)
     is_exact = settings["exactly.once.support"] == "required"
     return (
         _with_error_handling(changed, declaration)
         .select("topic", "key", "value")
         .writeStream.format("ottla")
-        .options(**_client(settings), **encode_options(settings), exactlyOnce=str(is_exact).lower())
+        .options(**_client(settings), **typing, exactlyOnce=str(is_exact).lower())
     )
 
 
@@ -235,7 +242,7 @@ def _create_topics(declaration: "Declaration", connector: SourceConnector) -> No
     partitions = settings["topic.creation.default.partitions"]
     if partitions is None:
         return
-    names = {_routed(topic, declaration) for topic in connector.topics()}
+    names = {connector.home.routed(topic) for topic in connector.topics()}
     replicas = settings["topic.creation.default.replication.factor"]
     with admin_of(settings) as admin:
         missing = sorted(names.difference(topic.name for topic in admin.topics.list()))
@@ -243,11 +250,3 @@ def _create_topics(declaration: "Declaration", connector: SourceConnector) -> No
             admin.topics.create(missing, partitions=partitions)
         elif missing:
             admin.topics.create(missing, partitions=partitions, replication_factor=replicas)
-
-
-def _routed(topic: str, declaration: "Declaration") -> str:
-    for step in declaration.transforms:
-        if step.type == "route":
-            replacement = re.sub(r"\$(\d+)", r"\\\1", step.settings["replacement"])
-            topic = re.sub(f"^(?:{step.settings['regex']})$", replacement, topic)
-    return topic

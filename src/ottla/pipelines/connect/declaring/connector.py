@@ -7,6 +7,7 @@ class Shelf(SinkConnector):
         batch.select("value.*").write.mode("append").csv(self.settings["path"])
 """
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+Routes = tuple[tuple[str, str], ...]
+
+
+def routed(topic: str, routes: Routes) -> str:
+    """Return the name of a topic after replacements; `$1` is the first group of its pattern."""
+    for pattern, replacement in routes:
+        replaced = re.sub(r"\$(\d+)", r"\\\1", replacement)
+        topic = re.sub(f"^(?:{pattern})$", replaced, topic)
+    return topic
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """A connector's own resources: its name, its directory, and the id of its checkpoint."""
@@ -25,6 +37,12 @@ class Home:
     name: str
     folder: Path
     id: str
+    routes: Routes = ()
+    """The patterns of topics, and their replacements, of its transforms."""
+
+    def routed(self, topic: str) -> str:
+        """Return the topic that the transforms make of a source's topic."""
+        return routed(topic, self.routes)
 
 
 class Connector:
@@ -55,6 +73,10 @@ class SourceConnector(Connector, ABC):
         """Return the topics that are known before anything is read."""
         named = self.settings.get("topic")
         return (named,) if named else ()
+
+    def is_encoding(self) -> bool:
+        """Whether `records` gives values of a registered schema as bytes; fields are then gone."""
+        return False
 
     def prepare(self) -> None:
         """Create the resources that the stream needs before it starts."""

@@ -134,12 +134,20 @@ def _without_corrupt(schema: "StructType") -> "Column":
     return f.when(f.col("raw").isNotNull(), f.struct(*fields))
 
 
-def encoded(frame: "DataFrame", settings: Any) -> "DataFrame":
-    """Encode keys and values with the configured converters."""
+def encoded(frame: "DataFrame", settings: Any, *, is_value_encoded: bool = False) -> "DataFrame":
+    """Encode keys and values with the configured converters.
+
+    A source that encodes its values also encodes keys with a registered schema.
+    """
+    left_out = [
+        name
+        for name in ("key", "value")
+        if is_value_encoded and settings[f"{name}.converter"] in REGISTERED
+    ]
     columns: dict[str, Column] = {
         name: _encoded(frame, name, settings[f"{name}.converter"])
         for name in ("key", "value")
-        if name in frame.columns
+        if name in frame.columns and name not in left_out
     }
     return frame.withColumns(columns)
 

@@ -43,7 +43,7 @@ def fields_of(frame: "DataFrame") -> "StructType":
     if not isinstance(kind, StructType):
         raise ConnectorError(
             f"a transform needs fields, but the value is {kind.simpleString()}:"
-            " set value.converter to json and value.schema to its fields"
+            " declare its fields in value.schema, and use a converter with fields, such as json"
         )
     return kind
 

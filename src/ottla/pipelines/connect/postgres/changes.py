@@ -6,9 +6,11 @@ the same result. The slot advances when the next batch is planned, because the p
 checkpointed then.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
@@ -16,20 +18,22 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
 from ottla.pipelines.connect.declaring.errors import ConnectorError
+from ottla.pipelines.connect.postgres.avro_events import PARTS, AvroEvents, AvroOptions
 from ottla.pipelines.connect.postgres.capture import Beginning, beginning, lsn_number, lsn_text
 from ottla.pipelines.connect.postgres.database import connected, key_of, types_of
-from ottla.pipelines.connect.postgres.events import Event, EventWriter, Naming
+from ottla.pipelines.connect.postgres.events import READ, Event, EventWriter, Naming
 from ottla.pipelines.connect.postgres.pgoutput import Message, Relation, decode
-from ottla.pipelines.connect.postgres.rendering import ColumnType
+from ottla.pipelines.connect.postgres.rendering import ColumnType, RowShape
+from ottla.pipelines.connect.postgres.snapshot import SHAPE
 
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
-COLUMNS: Final = "topic string, key string, value string"
 FILES_PER_BATCH: Final = 16
 ROWS_PER_ARROW_BATCH: Final = 10_000
 ROWS_PER_FETCH: Final = 5_000
@@ -73,7 +77,7 @@ class ChangesPart(InputPartition):
 
 
 class PostgresChanges(DataSource):
-    """Change events of a database in Debezium's format: topic, key and value, both JSON."""
+    """Change events of a database in Debezium's format: topic, key and value, each JSON or Avro."""
 
     @classmethod
     def name(cls) -> str:
@@ -81,18 +85,30 @@ class PostgresChanges(DataSource):
         return "ottla-postgres"
 
     def schema(self) -> str:
-        """Return the columns of an event."""
-        return COLUMNS
+        """Return the columns of an event; Avro is binary, JSON is a string."""
+        kinds = {part: "binary" if part in self._avro_parts() else "string" for part in PARTS}
+        return f"topic string, key {kinds['key']}, value {kinds['value']}"
 
     def streamReader(self, schema: "StructType") -> "ChangesReader":  # noqa: N802
         """Read the snapshot, then the changes."""
         del schema
+        parts = self._avro_parts()
         return ChangesReader(
             Slot(self.options["conninfo"], self.options["slot"], self.options["publication"]),
             self.options["prefix"],
             self.options["folder"],
             int(self.options["maxBatchSize"]),
+            frozenset(self.options.get("skipped", "").split(",")),
+            self._avro_options(parts) if parts else None,
         )
+
+    def _avro_options(self, parts: frozenset[str]) -> AvroOptions:
+        routes = tuple((each[0], each[1]) for each in json.loads(self.options["routes"]))
+        subject = self.options.get("subject") or None
+        return AvroOptions(parts, self.options["registry"], subject, routes)
+
+    def _avro_parts(self) -> frozenset[str]:
+        return frozenset(filter(None, self.options.get("avro", "").split(",")))
 
 
 @dataclass(frozen=True)
@@ -185,11 +201,21 @@ def _when_free(connection: "psycopg.Connection[Any]", ask: Callable[[], T]) -> T
 class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans in the driver, reads in tasks: files of the snapshot in parallel, changes in one."""
 
-    def __init__(self, slot: Slot, prefix: str, folder: str, batch_size: int) -> None:
+    def __init__(
+        self,
+        slot: Slot,
+        prefix: str,
+        folder: str,
+        batch_size: int,
+        skipped: frozenset[str] = frozenset(),
+        avro: AvroOptions | None = None,
+    ) -> None:
         self._slot = slot
         self._prefix = prefix
         self._folder = folder
         self._batch_size = batch_size
+        self._skipped = skipped
+        self._avro = avro
         self._target_lsn: int | None = None
 
     def initialOffset(self) -> Place:  # type: ignore[override]  # noqa: N802
@@ -244,8 +270,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         if isinstance(partition, FilePart):
-            with pq.ParquetFile(partition.path) as file:
-                yield from file.iter_batches(ROWS_PER_ARROW_BATCH)
+            if READ not in self._skipped:
+                with pq.ParquetFile(partition.path) as file:
+                    yield from self._snapshot(file)
         else:
             assert isinstance(partition, ChangesPart)
             yield from self._changes(partition)
@@ -258,7 +285,23 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lambda relation: _key(other, relation),
             )
             messages = self._slot.messages(connection, part.last_lsn)
-            yield from _arrow(writer.events(messages, part.after_lsn, part.last_lsn))
+            events = writer.events(messages, part.after_lsn, part.last_lsn)
+            wanted = (event for event in events if event.op not in self._skipped)
+            yield from _arrow(wanted, self._encoder())
+
+    def _snapshot(self, file: "pq.ParquetFile") -> Iterator["pa.RecordBatch"]:
+        encoder = self._encoder()
+        batches = file.iter_batches(ROWS_PER_ARROW_BATCH)
+        if encoder is None:
+            yield from batches
+            return
+        shape = RowShape.from_json(file.schema_arrow.metadata[SHAPE.encode()].decode())
+        for batch in batches:
+            rows = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+            yield from _arrow((Event(shape, READ, key, value) for key, value in rows), encoder)
+
+    def _encoder(self) -> AvroEvents | None:
+        return None if self._avro is None else AvroEvents(self._avro)
 
     def _beginning(self) -> Beginning:
         begun = beginning(self._folder)
@@ -279,24 +322,21 @@ def _key(connection: "psycopg.Connection[Any]", relation: Relation) -> Sequence[
     return [column.name for column in relation.columns if column.is_key]
 
 
-def _arrow(events: Iterator[Event]) -> Iterator["pa.RecordBatch"]:
+def _arrow(events: Iterator[Event], encoder: AvroEvents | None) -> Iterator["pa.RecordBatch"]:
+    while pending := list(islice(events, ROWS_PER_ARROW_BATCH)):
+        yield _batch(pending, encoder)
+
+
+def _batch(events: Sequence[Event], encoder: AvroEvents | None) -> "pa.RecordBatch":
     import pyarrow as pa  # noqa: PLC0415
 
-    schema = pa.schema([(name, pa.string()) for name in ("topic", "key", "value")])
-    pending: list[Event] = []
-
-    def batch() -> "pa.RecordBatch":
-        columns = (
-            [event.topic for event in pending],
-            [event.key for event in pending],
-            [event.value for event in pending],
-        )
-        return pa.record_batch([pa.array(part, pa.string()) for part in columns], schema=schema)
-
-    for event in events:
-        pending.append(event)
-        if len(pending) >= ROWS_PER_ARROW_BATCH:
-            yield batch()
-            pending = []
-    if pending:
-        yield batch()
+    columns: dict[str, pa.Array] = {"topic": pa.array([event.topic for event in events], "string")}
+    for part in PARTS:
+        texts = [getattr(event, part) for event in events]
+        if encoder is not None and part in encoder.parts:
+            shapes = (event.shape for event in events)
+            found = [encoder.encoded(part, *each) for each in zip(shapes, texts, strict=True)]
+            columns[part] = pa.array(found, "binary")
+        else:
+            columns[part] = pa.array(texts, "string")
+    return pa.record_batch(columns)

@@ -23,7 +23,7 @@ from ottla.pipelines.connect.postgres.pgoutput import (
     Truncate,
     Update,
 )
-from ottla.pipelines.connect.postgres.rendering import ColumnType, Renderer, renderer
+from ottla.pipelines.connect.postgres.rendering import ColumnType, Renderer, RowShape, renderer
 
 UNAVAILABLE: Final = '"__debezium_unavailable_value"'
 """Debezium's placeholder for a long value that an update left unchanged."""
@@ -33,11 +33,17 @@ CREATE, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record for a topic; a value of None is a tombstone."""
+    """One record for a topic; a value of None is a tombstone, and has no `op`."""
 
-    topic: str
+    shape: RowShape
+    op: str | None
     key: str | None
     value: str | None
+
+    @property
+    def topic(self) -> str:
+        """The topic of the table."""
+        return self.shape.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class Naming:
 class Table:
     """A relation with precomputed renderers of its rows as JSON."""
 
-    topic: str
+    shape: RowShape
     source: str
     fields: tuple[str, ...]
     renderers: tuple[Renderer, ...]
@@ -155,9 +161,8 @@ class EventWriter:
             case Truncate():
                 for oid in message.relation_oids:
                     table = self._table(oid)
-                    yield Event(
-                        table.topic, None, self._value(table, TRUNCATE, lsn, "null", "null")
-                    )
+                    value = self._value(table, TRUNCATE, lsn, "null", "null")
+                    yield Event(table.shape, TRUNCATE, None, value)
 
     def _update(self, table: Table, lsn: int, message: Update) -> Iterator[Event]:
         old, new = message.old, message.new
@@ -179,14 +184,13 @@ class EventWriter:
     def _deletion(self, table: Table, lsn: int, old: Cells, *, only_key: bool) -> Iterator[Event]:
         key = table.key(old)
         before = table.sent_part(old, only_key=only_key)
-        yield Event(table.topic, key, self._value(table, DELETE, lsn, before, "null"))
+        yield Event(table.shape, DELETE, key, self._value(table, DELETE, lsn, before, "null"))
         if key is not None:
-            yield Event(table.topic, key, None)
+            yield Event(table.shape, None, key, None)
 
     def _event(self, table: Table, op: str, lsn: int, new: Cells, before: str) -> Event:
-        return Event(
-            table.topic, table.key(new), self._value(table, op, lsn, before, table.row(new))
-        )
+        value = self._value(table, op, lsn, before, table.row(new))
+        return Event(table.shape, op, table.key(new), value)
 
     def _value(self, table: Table, op: str, lsn: int, before: str, after: str) -> str:
         millis = self._begin.timestamp_us // 1000
@@ -210,11 +214,15 @@ class EventWriter:
     def _made_ready(self, relation: Relation) -> Table:
         key = self._key_of(relation)
         names = [column.name for column in relation.columns]
+        types = self._types_of(relation)
+        indexes = tuple(names.index(name) for name in key if name in names)
+        topic = self._naming.topic(relation.schema, relation.table)
+        columns = tuple(zip(names, types, strict=True))
         start = self._naming.source_start(is_snapshot=False)
         return Table(
-            self._naming.topic(relation.schema, relation.table),
+            RowShape(topic, columns, tuple(names[index] for index in indexes)),
             f'{start},"schema":{quote(relation.schema)},"table":{quote(relation.table)}',
             tuple(f"{quote(name)}:" for name in names),
-            tuple(map(renderer, self._types_of(relation))),
-            tuple(names.index(name) for name in key if name in names),
+            tuple(map(renderer, types)),
+            indexes,
         )

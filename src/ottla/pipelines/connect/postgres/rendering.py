@@ -6,13 +6,14 @@ counterparts. `numeric` is a string, so that no digit is lost. `bytea` is base64
 SESSION_SETTINGS.
 """
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from json.encoder import encode_basestring
-from typing import Final
+from typing import Final, Self
 
 SESSION_SETTINGS: Final = {
     "timezone": "UTC",
@@ -82,6 +83,27 @@ _ELEMENT_BY_ARRAY_OID: Final = {
     2951: 2950,
     3807: 3802,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """The columns of a table, in the order of its rows in events, and the names of its key."""
+
+    topic: str
+    columns: tuple[tuple[str, ColumnType], ...]
+    key: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Return a text for `from_json`."""
+        columns = [[name, of.kind.name, of.is_array] for name, of in self.columns]
+        return json.dumps({"topic": self.topic, "columns": columns, "key": self.key})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the shape of a text."""
+        given = json.loads(text)
+        columns = [(name, ColumnType(Kind[kind], array)) for name, kind, array in given["columns"]]
+        return cls(given["topic"], tuple(columns), tuple(given["key"]))
 
 
 def column_type(oid: int) -> ColumnType:

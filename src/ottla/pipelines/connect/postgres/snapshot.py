@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.connect.postgres.events import READ, Naming
-from ottla.pipelines.connect.postgres.rendering import sql_json
+from ottla.pipelines.connect.postgres.rendering import RowShape, sql_json
 
 if TYPE_CHECKING:
     import psycopg
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 64 << 20
 """The amount of text in one file; a file is read by one task."""
 CHUNK_BYTES: Final = 8 << 20
+SHAPE: Final = "ottla.shape"
+"""The key of the table's shape in the metadata of a file."""
 
 
 def quoted(name: str) -> str:
@@ -36,16 +38,24 @@ def copy_table(
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
-    topic = naming.topic(table.schema, table.name)
+    shape = _shape(table, naming)
     chunks = _chunks(connection, _statement(table, naming, lsn))
     for number, batches in enumerate(_files(chunks)):
         path = folder / f"{table.schema}.{table.name}-{number:05}.parquet".replace("/", "_")
-        rows = batches.append_column("topic", _repeated(topic, batches.num_rows))
+        rows = batches.append_column("topic", _repeated(shape.topic, batches.num_rows))
+        rows = rows.select(["topic", "key", "value"]).replace_schema_metadata(
+            {SHAPE: shape.to_json()}
+        )
         with path.open("wb") as file:
-            pq.write_table(rows.select(["topic", "key", "value"]), file, compression="zstd")
+            pq.write_table(rows, file, compression="zstd")
             file.flush()
             os.fsync(file.fileno())
         yield path.name
+
+
+def _shape(table: "CatalogueTable", naming: Naming) -> RowShape:
+    columns = [(column.name, column.type) for column in table.columns if not column.is_generated]
+    return RowShape(naming.topic(table.schema, table.name), tuple(columns), table.key)
 
 
 def _files(chunks: Iterator["pa.Table"]) -> Iterator["pa.Table"]:

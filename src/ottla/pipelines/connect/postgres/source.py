@@ -1,9 +1,11 @@
 """The connector that captures the changes of a PostgreSQL database."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.pipelines.connect.declaring.connector import SourceConnector
+from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.declaring.settings import (
     REQUIRED,
     Setting,
@@ -12,6 +14,7 @@ from ottla.pipelines.connect.declaring.settings import (
     words,
     yes_or_no,
 )
+from ottla.pipelines.connect.postgres.avro_events import PARTS
 from ottla.pipelines.connect.postgres.capture import (
     Capture,
     captured_tables,
@@ -69,7 +72,7 @@ class PostgresSource(SourceConnector):
         return tuple(naming.topic(table.schema, table.name) for table in tables)
 
     def records(self, spark: "SparkSession") -> "DataFrame":
-        """Return the events: topic, key and value, both JSON."""
+        """Return the events: topic, key and value, each JSON or Avro."""
         from ottla.pipelines.connect.postgres.changes import PostgresChanges  # noqa: PLC0415
 
         spark.dataSource.register(PostgresChanges)
@@ -82,16 +85,30 @@ class PostgresSource(SourceConnector):
             .option("prefix", capture.prefix)
             .option("folder", capture.folder)
             .option("maxBatchSize", str(self.settings["max.batch.size"]))
+            .option("skipped", ",".join(self.settings["skipped.operations"]))
+            .options(**self._avro_options())
             .load()
         )
         if not self.settings["tombstones.on.delete"]:
             events = events.where("value IS NOT NULL")
-        if self.settings["skipped.operations"]:
-            listed = ", ".join(f"'{op}'" for op in self.settings["skipped.operations"])
-            events = events.where(
-                f"value IS NULL OR get_json_object(value, '$.op') NOT IN ({listed})"
-            )
         return events
+
+    def is_encoding(self) -> bool:
+        """Whether values are Avro with a schema that is made from the columns of the table."""
+        return self.settings["value.converter"] == "avro" and self.settings["value.schema"] is None
+
+    def _avro_options(self) -> dict[str, str]:
+        if not self.is_encoding():
+            return {}
+        if self.settings["registry.url"] is None:
+            raise ConnectorError("registry.url: is missing: where the schemas are")
+        parts = [part for part in PARTS if self.settings[f"{part}.converter"] == "avro"]
+        return {
+            "avro": ",".join(parts),
+            "registry": self.settings["registry.url"],
+            "subject": self.settings["value.subject"] or "",
+            "routes": json.dumps(self.home.routes),
+        }
 
     def _capture(self) -> Capture:
         settings = self.settings
