@@ -144,6 +144,9 @@ def _json() -> Iterator[Case]:
     reading = Peer("pyarrow.json, lines", partial(read_by_pyarrow, lines))
     yield _case("JSON to Arrow", partial(decode, decoder, values), reading, asked=1)
     yield _case("Arrow to JSON", partial(encode, encoder, batch))
+    objects = JsonArrowEncoder(schema, SIX_COLUMNS)
+    objects._rows = None  # noqa: SLF001
+    yield _case("Arrow to JSON, Python objects", partial(encode, objects, batch))
 
 
 def _protobuf() -> Iterator[Case]:
@@ -159,6 +162,9 @@ def _protobuf() -> Iterator[Case]:
     reading = Peer("protobuf + pyarrow", partial(read_by_protobuf, message, values))
     yield _case("Protobuf to Arrow", partial(decode, decoder, values, prefix), reading, asked=3)
     yield _case("Arrow to Protobuf", partial(encode, encoder, batch, prefix))
+    objects = ProtobufArrowEncoder(schema, SIX_COLUMNS)
+    objects._rows = None  # noqa: SLF001
+    yield _case("Arrow to Protobuf, Python objects", partial(encode, objects, batch, prefix))
 
 
 def _case(

@@ -17,6 +17,8 @@ from ottla.schemas.arrow.json_columns import (
     may_be_null,
     must_be_there,
 )
+from ottla.schemas.arrow.json_row_program import json_row_program
+from ottla.schemas.arrow.row_writer import row_writer
 from ottla.schemas.json_schema.json_text import compact_json, parse_json
 from ottla.schemas.values import InvalidValueError
 
@@ -39,6 +41,9 @@ _IS_BYTES: Final = (
 class JsonArrowEncoder:
     """Encodes columns as JSON objects of one schema.
 
+    The compiled loop writes the rows of most types. For others, and for rows that do not fit, they
+    are written through Python objects.
+
     A null is left out, or written if the property may be null. ValueError if a column does not
     fit its property, or the schema is closed and does not declare it.
     """
@@ -51,12 +56,20 @@ class JsonArrowEncoder:
             raise ValueError("the schema is not a record: the table must have one column, `value`")
         self._convert = _struct_converter("", list(arrow_schema), mapping.row, mapping.is_open)
         self._encoder = msgspec.json.Encoder()
+        self._rows = row_writer(
+            lambda: json_row_program(arrow_schema, mapping.row, is_record=mapping.is_record),
+            arrow_schema,
+        )
 
     def encode(self, batch: pa.RecordBatch, prefix: bytes = b"") -> pa.Array:
         """Return one value per row, each after the prefix.
 
         InvalidValueError, with the column and the row, if a value does not fit the schema.
         """
+        written = None if self._rows is None else self._rows.encode(batch, prefix)
+        return self._encode_objects(batch, prefix) if written is None else written
+
+    def _encode_objects(self, batch: pa.RecordBatch, prefix: bytes) -> pa.Array:
         rows = _with_microseconds(batch).to_pylist()
         payloads: list[bytes] = []
         for index, row in enumerate(rows):

@@ -32,6 +32,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ottla.schemas.arrow._protobuf_decode_python import ERRORS, Kind, Node
 from ottla.schemas.arrow.arrow_codec import DecodedValues
+from ottla.schemas.arrow.protobuf_row_program import DECIMAL, WRAPPERS, protobuf_row_program
+from ottla.schemas.arrow.row_writer import row_writer
 from ottla.schemas.protobuf.proto_names import is_repeated
 from ottla.schemas.protobuf.protobuf_values import message_name_of
 
@@ -71,11 +73,6 @@ _MOMENTS: Final = {
     "google.protobuf.Timestamp": (Kind.TIMESTAMP, pa.timestamp("us", tz="UTC")),
     "google.protobuf.Duration": (Kind.DURATION, pa.duration("us")),
 }
-WRAPPERS: Final = frozenset(
-    f"google.protobuf.{kind}Value"
-    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
-DECIMAL: Final = "confluent.type.Decimal"
 
 
 def arrow_schema_of(schema: ProtobufSchema, message_name: str | None = None) -> pa.Schema:
@@ -328,9 +325,11 @@ def _size(precision: str, scale: str | None) -> tuple[int, int] | None:
 
 
 class ProtobufArrowEncoder:
-    """Encodes columns as messages, through Protobuf's Python objects.
+    """Encodes columns as messages.
 
-    Columns are matched to fields by name. A null is an absent field, or no element of a list.
+    Columns are matched to fields by name. A null is an absent field, or no element of a list. The
+    compiled loop writes the rows of most types. For others, and for rows that do not fit, they are
+    written through Protobuf's Python objects.
     """
 
     def __init__(
@@ -344,6 +343,10 @@ class ProtobufArrowEncoder:
             raise ValueError(f"message {name} has no field {unknown[0]!r} for the column")
         self._names = arrow_schema.names
         self._fields = [fields[column] for column in arrow_schema.names]
+        descriptor = self._class.DESCRIPTOR
+        self._rows = row_writer(
+            lambda: protobuf_row_program(descriptor, arrow_schema), arrow_schema
+        )
 
     def encode(self, batch: pa.RecordBatch, prefix: bytes = b"") -> pa.Array:
         """Return a BinaryArray with one message per row, each after the prefix.
@@ -352,6 +355,10 @@ class ProtobufArrowEncoder:
         """
         if batch.schema.names != self._names:
             raise ValueError(f"columns {batch.schema.names}: expected {self._names}")
+        written = None if self._rows is None else self._rows.encode(batch, prefix)
+        return self._encode_objects(batch, prefix) if written is None else written
+
+    def _encode_objects(self, batch: pa.RecordBatch, prefix: bytes) -> pa.Array:
         columns = [column.to_pylist() for column in batch.columns]
         found = [self._row(columns, row, prefix) for row in range(batch.num_rows)]
         return pa.array(found, pa.binary())
