@@ -203,12 +203,16 @@ class Linker:
             names[name] = field.name
 
     def _check_map_entries(self, message: Any, scope: str) -> None:
-        """Each entry is of one repeated field: the text of a descriptor has entries as messages."""
+        """Each entry is of one repeated field: the text of a descriptor has entries as messages.
+
+        Confluent's serializer for Java names the entry of `counts` countsEntry, where protoc has
+        CountsEntry.
+        """
         for inner in message.nested_type:
             if inner.options.map_entry:
                 full_name = f"{scope}.{inner.name}"
                 fields = [one for one in message.field if one.type_name == f".{full_name}"]
-                if [_entry_name(field) for field in fields] != [inner.name]:
+                if [_entry_name(field) for field in fields] != [inner.name.lower()]:
                     self._fail(full_name, "a map's entry must be of one repeated field of its name")
                 self._check_map_entry(inner, full_name)
 
@@ -313,9 +317,10 @@ class Linker:
 
 
 def _entry_name(field: Any) -> str | None:
+    """Return the name of the field's entry in small letters."""
     if field.label != Field.LABEL_REPEATED or field.HasField("oneof_index"):
         return None
-    return f"{camel_case(field.name)}Entry"
+    return f"{camel_case(field.name)}Entry".lower()
 
 
 def _default_float(written: str, *, is_float: bool) -> str | None:

@@ -278,6 +278,19 @@ def test_the_entry_of_a_map_is_no_message() -> None:
 ENTRY = "message MEntry { option map_entry = true; string key = 1; int32 value = 2; }"
 
 
+def test_an_entry_may_have_the_name_that_confluents_serializer_for_java_gives_it() -> None:
+    schema = parse_protobuf(
+        "syntax = 'proto3'; message A { repeated countsEntry counts = 1; message B {}"
+        f" {ENTRY.replace('MEntry', 'countsEntry')} }}"
+    )
+    message = schema.message_class("A")(counts={"a": 1})
+    assert message.SerializeToString() == b"\n\x05\n\x01a\x10\x01"
+    assert schema.indexes("A.B") == (0, 0)
+    assert "map<string, int32> counts = 1;" in schema.normalized()
+    again = parse_protobuf(schema.canonical())
+    assert (again.canonical(), again.normalized()) == (schema.canonical(), schema.normalized())
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
