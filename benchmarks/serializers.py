@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 import ottla
 from benchmarks.comparison import MILLION_RECORDS, Case, Peer
 from ottla import RegistryClient, SchemaDeserializer, SchemaSerializer
-from ottla.clients.tables.typed_values import TypedValues
+from ottla.clients.schemas.typed_values import TypedValues
 from ottla.schemas.classes.declaration import schema_of_class
 from ottla.testing import Broker
 

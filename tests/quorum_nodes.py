@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ottla.broker.dispatch import Dispatch
-from ottla.broker.handlers.api_versions import api_versions
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.quorum.quorum_log import LogSettings
 from ottla.broker.quorum.quorum_replica import QuorumReplica
 from ottla.broker.quorum.replica_files import FirstVoters
 from ottla.broker.quorum.replica_life import ReplicaWorld
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.routes import Route
+from ottla.broker.requests.request_metrics import Meters
+from ottla.broker.requests.routes import Route, offered_versions
 from ottla.broker.transport.connection_limits import ConnectionLimits
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server
@@ -224,7 +223,7 @@ def add_routes(routes: dict[int, Route], replica: QuorumReplica, asked: Counter[
         if not (request.client_software_name and request.client_software_version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return ApiVersionsResponse(
-            api_keys=api_versions(routes),
+            api_keys=offered_versions(routes),
             supported_features=[
                 SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
             ]

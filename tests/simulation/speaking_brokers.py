@@ -28,9 +28,9 @@ from ottla.broker.handlers import (
 )
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.replication_quotas import Throttles
+from ottla.broker.requests.request_metrics import Meters
 from ottla.broker.requests.routes import Route
 from ottla.broker.startup.controller_routes import routes_for_brokers
 from ottla.broker.startup.route_table import controller_routes, replica_routes

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
 
-from ottla.broker.handlers.api_versions import api_versions
-from ottla.broker.metrics.request_metrics import VERSION_BITS, Meters
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     NOT_INTRODUCED,
@@ -16,7 +14,8 @@ from ottla.broker.requests.request_context import (
     RequestContext,
 )
 from ottla.broker.requests.request_limits import SHORT_BYTES, SHORT_ITEMS, RequestLimits, limits_of
-from ottla.broker.requests.routes import Route, Routes
+from ottla.broker.requests.request_metrics import VERSION_BITS, Meters
+from ottla.broker.requests.routes import Route, Routes, offered_versions
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.model.error_code import ErrorCode
@@ -231,6 +230,6 @@ class Dispatch:
             )
         _log.debug("ApiVersions v%d asked for: answered in version 0", header.api_version)
         response = ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=api_versions(self.routes)
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=offered_versions(self.routes)
         )
         return encode_response(ApiKey.API_VERSIONS, 0, header.correlation_id, response)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from ottla.broker.controller.controller_connection import ChannelToController
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.concurrency.first_of import pause_seconds
 from ottla.environment.clock import Clock
 from ottla.metadata.image import ClusterImage
@@ -24,6 +23,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import BrokerId, Offset
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.rpc.errors import check
+from ottla.runtime.problem_log import ProblemLog
 from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.wire.messages.broker_registration import (
     BrokerRegistrationRequest,

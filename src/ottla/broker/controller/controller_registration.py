@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.controller.controller_connection import ChannelToController
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.concurrency.first_of import pause_seconds
 from ottla.machines.controller.features import SUPPORTED_LEVELS
@@ -13,6 +12,7 @@ from ottla.metadata.metadata_version import CONTROLLER_REGISTRATIONS_SINCE
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import BrokerId
 from ottla.model.settings.listeners import Listener
+from ottla.runtime.problem_log import ProblemLog
 from ottla.wire.messages import controller_registration as wire
 from ottla.wire.messages.controller_registration import (
     ControllerRegistrationRequest,

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.requests.request_context import RequestContext
-from ottla.broker.requests.routes import Routes
+from ottla.broker.requests.routes import Routes, offered_versions
 from ottla.machines.controller.features import SUPPORTED_LEVELS
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.metadata_version import KRAFT_VERSION_FEATURE
 from ottla.model.error_code import ErrorCode
 from ottla.wire.messages.api_versions import (
-    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
@@ -58,7 +57,7 @@ class ApiVersionsHandler:
         image = self.image()
         finalized = {**image.level_by_feature, KRAFT_VERSION_FEATURE: self.kraft_version()}
         return ApiVersionsResponse(
-            api_keys=api_versions(self.routes()),
+            api_keys=offered_versions(self.routes()),
             supported_features=[
                 SupportedFeatureKey(name=name, min_version=first, max_version=last)
                 for name, (first, last) in SUPPORTED_LEVELS.items()
@@ -76,16 +75,3 @@ class ApiVersionsHandler:
 def _is_introduced(request: ApiVersionsRequest) -> bool:
     words = (request.client_software_name, request.client_software_version)
     return all(map(_SOFTWARE.fullmatch, words))
-
-
-def api_versions(routes: Routes) -> list[ApiVersion]:
-    """Return the supported versions, in the order of the keys."""
-    return [
-        ApiVersion(
-            api_key=key,
-            min_version=route.versions[0],
-            max_version=route.versions[-1],
-        )
-        for key, route in sorted(routes.items())
-        if route.is_offered()
-    ]

@@ -34,9 +34,9 @@ from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX, Old
 from ottla.broker.data.preferred_replicas import PreferredReplicas
 from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.request_metrics import Meters
 from ottla.concurrency.notifier import Notifier, Subscription
 from ottla.concurrency.timer_queue import shared_deadline
 from ottla.concurrency.yield_budget import TimeSlices

@@ -36,8 +36,8 @@ from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
 from ottla.broker.hosting.replication_wait import Awaited, committed, in_doubt
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.request_metrics import Meters
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError

@@ -9,8 +9,8 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from ottla.broker.metrics.exposition import Family, Sample, column, counter, gauge, labels
-from ottla.broker.metrics.request_metrics import BUCKETS, api_and_version, quantile_ns
 from ottla.broker.metrics.snapshot import PartitionFacts, Snapshot
+from ottla.broker.requests.request_metrics import BUCKETS, api_and_version, quantile_ns
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.error_code import ErrorCode

@@ -7,8 +7,8 @@ from typing import Final
 from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.metrics.exposition import Family, Sample, counter, gauge, labels
 from ottla.broker.metrics.jmx import ApiFacts, facts_by_api
-from ottla.broker.metrics.request_metrics import bucket_bound_ns
 from ottla.broker.metrics.snapshot import Snapshot
+from ottla.broker.requests.request_metrics import bucket_bound_ns
 from ottla.runtime.process import open_descriptor_count, resident_bytes
 
 BUCKET_STEP: Final = 4

@@ -13,8 +13,8 @@ from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.exposition import labels
 from ottla.broker.metrics.loop_watch import LoopWatch
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.isr_changes import IsrChanges
+from ottla.broker.requests.request_metrics import Meters
 from ottla.broker.transport.connection_limits import CloseReason
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server

@@ -18,7 +18,6 @@ import asyncio
 import logging
 from typing import Final
 
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.fetcher_world import FetcherWorld
 from ottla.broker.replication.replica_fetch_state import FetchPosition, key_of
@@ -31,6 +30,7 @@ from ottla.replication.follower import beginning_before
 from ottla.replication.partition import Partition
 from ottla.rpc.connection import Connection
 from ottla.rpc.fetch_session import SESSION_LOST, FetchSession, PartitionKey
+from ottla.runtime.problem_log import ProblemLog
 from ottla.storage.log.leader_epochs import EpochEnd
 from ottla.wire.messages.fetch import (
     FetchPartition,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.broker.requests.request_context import RequestContext
+from ottla.wire.messages.api_versions import ApiVersion
 
 Handle = Callable[[RequestContext, Any], Awaitable[Any]]
 
@@ -25,3 +26,16 @@ class Route:
 
 
 Routes = Mapping[int, Route]
+
+
+def offered_versions(routes: Routes) -> list[ApiVersion]:
+    """Return the rows of ApiVersions, in the order of the keys."""
+    return [
+        ApiVersion(
+            api_key=key,
+            min_version=route.versions[0],
+            max_version=route.versions[-1],
+        )
+        for key, route in sorted(routes.items())
+        if route.is_offered()
+    ]

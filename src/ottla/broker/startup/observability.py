@@ -12,9 +12,9 @@ from ottla.broker.coordinators.transaction_services import Transactions
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.loop_watch import LoopWatch
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.metrics.snapshot import CountedColdReads, Elections, Sources
 from ottla.broker.replication.replication_service import Replication
+from ottla.broker.requests.request_metrics import Meters
 from ottla.broker.transport.connection_limits import CloseReason
 from ottla.broker.transport.response_writer import ColdReads
 from ottla.broker.transport.server import Server

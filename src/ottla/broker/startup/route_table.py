@@ -82,9 +82,9 @@ from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, Unsupported
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.replication.log_dir_moves import ReplicaMoves
 from ottla.broker.replication.replication_quotas import LeaderThrottle
+from ottla.broker.requests.request_metrics import Meters
 from ottla.broker.requests.routes import Route
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock

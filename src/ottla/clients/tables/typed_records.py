@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from ottla.clients.schemas.registry_client import RegistryClient
 from ottla.clients.schemas.schema_settings import RegistrySettings
+from ottla.clients.schemas.typed_values import TypedValues
 from ottla.clients.tables.errors import SourceReadError, ValueDecodingError
-from ottla.clients.tables.typed_values import TypedValues
 from ottla.model.settings.settings import nearest_to
 from ottla.schemas.parsed_schema import ParsedSchema
 from ottla.schemas.parsing import parse_schema

@@ -11,8 +11,8 @@ from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.hosting.hosted_partitions import Partitions
 from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.request_metrics import Meters
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.model.error_code import ErrorCode

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.metadata_store.zookeeper.znode_reads import get_or_none
 from ottla.broker.metadata_store.zookeeper.znodes import (
     BROKER_IDS,
@@ -25,6 +24,7 @@ from ottla.broker.metadata_store.zookeeper.znodes import (
 from ottla.concurrency.first_of import pause_seconds
 from ottla.environment.zookeeper import Create, NodeExistsError, ZooKeeperError, ZooKeeperSession
 from ottla.model.identifiers import BrokerId
+from ottla.runtime.problem_log import ProblemLog
 
 RETRY_SECONDS: Final = 0.2
 UNREADABLE_RETRY_SECONDS: Final = 5.0

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.metadata_store.image_publisher import ImagePublisher, OnChange, Prepare
 from ottla.broker.metadata_store.metadata_history import (
     Batches,
@@ -62,6 +61,7 @@ from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import BrokerId, uuid_to_text
+from ottla.runtime.problem_log import ProblemLog
 from ottla.wire.protocol_error import ProtocolError
 
 NO_EPOCH: Final = -1

@@ -19,12 +19,12 @@ from ottla.broker.controller.quorum_propagation import QuorumPropagation
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.metadata_store.quorum.snapshot_writer import SnapshotSettings
 from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
-from ottla.broker.metrics.request_metrics import Meters
 from ottla.broker.quorum.formatting import read_bootstrap
 from ottla.broker.quorum.quorum_log import LogSettings
 from ottla.broker.quorum.quorum_replica import QuorumReplica
 from ottla.broker.quorum.replica_files import FirstVoters
 from ottla.broker.quorum.replica_life import ReplicaWorld
+from ottla.broker.requests.request_metrics import Meters
 from ottla.broker.requests.routes import Route, Routes
 from ottla.broker.startup.cluster_settings import rebalance_seconds
 from ottla.broker.startup.environment import Environment
@@ -47,6 +47,7 @@ from ottla.model.settings.listeners import Listener
 from ottla.raft import voters as quorum
 from ottla.raft.settings import Identity, QuorumSettings
 from ottla.raft.snapshots import SnapshotId
+from ottla.runtime.problem_log import ProblemLog
 from ottla.storage.log_dirs.log_dirs import lock_log_dir
 
 _log = logging.getLogger(__name__)

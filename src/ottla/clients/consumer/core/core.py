@@ -336,7 +336,7 @@ def typed_polls(registry: Any, settings: ConsumerSettings) -> Any:
     """Return the decoder of polled values into columns; ConsumerError without a registry."""
     if settings.schemas is None:
         raise ConsumerError("poll_arrow(decode=...) needs the setting schema.registry.url")
-    from ottla.clients.tables.typed_polls import TypedPolls  # noqa: PLC0415 - pyarrow is heavy
+    from ottla.clients.schemas.typed_polls import TypedPolls  # noqa: PLC0415 - pyarrow is heavy
 
     return TypedPolls(registry, settings.schemas)
 

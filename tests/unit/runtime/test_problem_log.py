@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ottla.broker.controller.problem_log import ProblemLog
+from ottla.runtime.problem_log import ProblemLog
 
 
 def test_a_problem_is_logged_once_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:

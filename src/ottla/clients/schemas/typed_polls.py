@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from ottla.clients.schemas.registry_client import AsyncRegistryClient, RegistryClient
 from ottla.clients.schemas.schema_settings import ClientSchemas
+from ottla.clients.schemas.typed_values import TypedValues
 from ottla.clients.schemas.value_forms import form_of
-from ottla.clients.tables.typed_values import TypedValues
 from ottla.schemas.schema import Schema
 from ottla.wire.records.arrow import schema as record_schema
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.metrics.request_metrics import (
+from ottla.broker.requests.request_metrics import (
     BUCKETS,
     MINUTES_KEPT,
     VERSION_BITS,

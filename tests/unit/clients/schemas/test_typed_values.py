@@ -11,7 +11,7 @@ import ottla
 from ottla import RegistryClient, SchemaSerializer
 from ottla.clients.schemas.framing import VALUE_HEADER, header_value, prefix
 from ottla.clients.schemas.registry_calls import RegistryError
-from ottla.clients.tables.typed_values import TypedValues
+from ottla.clients.schemas.typed_values import TypedValues
 from ottla.schemas.schema import Schema, SchemaType
 from tests.unit.clients.schemas.scripted_server import ScriptedServer
 from tests.unit.clients.schemas.small_registry import NOT_FOUND, SmallRegistry, guid
