@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.spark.java import find_java
@@ -37,7 +36,6 @@ _REASONS: Final = (
 
 TASK_TRIES: Final = 4
 """The attempts per task; `local[2]` alone would never retry."""
-WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 SETTINGS: Final[tuple[tuple[Version, str, str], ...]] = (
     ((4, 0), "spark.buffer.size", "1048576"),
@@ -203,14 +201,10 @@ def default_settings(version: Version, master: str) -> dict[str, str]:
 
 def _name_the_python(master: str) -> None:
     """Make workers run this Python; on a cluster its path may differ, and can be configured."""
-    if not master.startswith("local"):
-        if os.environ.get("PYSPARK_PYTHON") in {None, str(WORKER_PYTHON)}:
-            os.environ["PYSPARK_PYTHON"] = sys.executable
-        return
-    is_ours = not wants_sparks_own_way(os.environ) and os.access(WORKER_PYTHON, os.X_OK)
-    python = str(WORKER_PYTHON) if is_ours else sys.executable
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    os.environ["PYSPARK_REAL_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _submitted() -> dict[str, str]:
