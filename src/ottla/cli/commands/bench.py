@@ -57,7 +57,7 @@ def produce(
     count: Annotated[int, typer.Option("--num", "-n", min=1, help="How many records.")] = 1_000_000,
     size: Annotated[int, typer.Option("--size", "-s", min=1, help="Bytes of each value.")] = 100,
     rate: Annotated[
-        int, typer.Option("--rate", "-r", min=0, help="Records per second; 0 is all it can.")
+        int, typer.Option("--rate", "-r", min=0, help="Records per second; 0: as many as possible.")
     ] = 0,
     batch: Annotated[int, typer.Option("--batch-bytes", min=1, help="How large batches are.")] = 256
     << 10,

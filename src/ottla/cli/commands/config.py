@@ -56,7 +56,7 @@ class Entity(StrEnum):
 
 Kind = Annotated[Entity, typer.Argument(metavar="KIND", help="topic, broker, group, …")]
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Its name; for a broker, its number or ''.")
+    str, typer.Argument(metavar="NAME", help="The name; of a broker its id, or '' for all brokers.")
 ]
 Changes = Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="Settings.")]
 Keys = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of settings.")]

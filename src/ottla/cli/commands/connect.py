@@ -58,7 +58,7 @@ def run_file(
 def check_file(
     file: File,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Look at the file alone, not at the outside world.")
+        bool, typer.Option("--offline", help="Check the file only, without connecting to anything.")
     ] = False,
 ) -> None:
     """Check whether the connectors of a file could run, or list the problems."""

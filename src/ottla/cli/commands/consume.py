@@ -194,7 +194,7 @@ def consume(
         str | None, typer.Option("--to", metavar="PLACE", help="Where to end; this is left out.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--num", "-n", min=1, help="End after so many records.")
+        int | None, typer.Option("--num", "-n", min=1, help="End after this many records.")
     ] = None,
     partitions: Annotated[
         list[int] | None,

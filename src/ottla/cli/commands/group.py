@@ -74,10 +74,12 @@ ToDatetime = Annotated[
 ByDuration = Annotated[
     str | None, typer.Option(metavar="1h30m", help="To the first record this long ago.")
 ]
-ShiftBy = Annotated[int | None, typer.Option(help="So many records on, or back if negative.")]
+ShiftBy = Annotated[int | None, typer.Option(help="Move by this many records; back if negative.")]
 Execute = Annotated[
     bool,
-    typer.Option("--execute", "--yes", "-y", help="Do it. Without this, it is only shown."),
+    typer.Option(
+        "--execute", "--yes", "-y", help="Make the change; without this it is only shown."
+    ),
 ]
 ResetDryRun = Annotated[
     bool, typer.Option("--dry-run", "-d", help="Only show it, which is the default.")

@@ -63,7 +63,7 @@ To = Annotated[
 ]
 PlanFile = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="Take the plan from here: Kafka's JSON."),
+    typer.Option("--file", metavar="FILE", help="A file with the plan, in Kafka's JSON."),
 ]
 Throttle = Annotated[
     int | None,
@@ -71,7 +71,7 @@ Throttle = Annotated[
         "--throttle",
         min=1,
         metavar="BYTES/S",
-        help="Let the move take no more of each broker, and wait for its end.",
+        help="Limit the move to this rate per broker, and wait for its end.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show progress until it is done.")]
@@ -143,7 +143,7 @@ def reassign(
     throttle: Throttle = None,
     wait: Wait = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Take moves back: those named, or all.")
+        bool, typer.Option("--cancel", help="Cancel running moves: those named, or all.")
     ] = False,
     status: Annotated[bool, typer.Option("--status", help="Show the running moves.")] = False,
     brokers: Brokers = DEFAULT_BROKERS,

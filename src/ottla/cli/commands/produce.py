@@ -108,7 +108,7 @@ def produce(
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     headers: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY:VALUE", help="On every record. Repeatable."),
+        typer.Option("--header", "-H", metavar="KEY:VALUE", help="A record header. Repeatable."),
     ] = None,
     partition: Partition = None,
     ignore_partition: IgnorePartition = False,
@@ -116,7 +116,7 @@ def produce(
     acks: Acks = "all",
     tombstone: Tombstone = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say on stderr where batches went.")
+        bool, typer.Option("--verbose", "-v", help="Print each batch's partition and offset.")
     ] = False,
     key_schema: KeySchema = None,
     value_schema: ValueSchema = None,

@@ -119,7 +119,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 @schemas.command("ls", hidden=True)
 def list_schemas(
     prefix: Annotated[
-        str, typer.Argument(metavar="[PREFIX]", help="Only subjects that begin so.")
+        str, typer.Argument(metavar="[PREFIX]", help="Only subjects with this prefix.")
     ] = "",
     deleted: Annotated[
         bool, typer.Option("--deleted", help="Show soft-deleted subjects, too.")
@@ -339,7 +339,7 @@ def mode(
         bool, typer.Option("--reset", help="Remove the mode: the global mode applies.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Set IMPORT although there are schemas.")
+        bool, typer.Option("--force", help="Set IMPORT even if there are schemas.")
     ] = False,
     registry: RegistryUrl = DEFAULT_REGISTRY,
     form: Format = OutputFormat.TABLE,
@@ -486,7 +486,9 @@ def _last_two(client: RegistryClient, name: str) -> tuple[str, str]:
 def evolve(
     subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject to change.")],
     to: Annotated[str, typer.Option("--to", metavar="SCHEMA", help="FILE or module:Class.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Register it, if it may be.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Register the schema if it is compatible.")
+    ] = False,
     included: Included = None,
     registry: RegistryUrl = DEFAULT_REGISTRY,
     form: Format = OutputFormat.TABLE,

@@ -79,17 +79,17 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 def simulate(
     seed: Annotated[int | None, typer.Option(help="Run only this seed, with details.")] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Run all from A up to, without, B.")
+        str | None, typer.Option(metavar="A:B", help="Run the seeds A to B, without B.")
     ] = None,
     story: Annotated[Story, typer.Option(help="The simulated scenario.")] = Story.ONE_BROKER,
     seconds: Annotated[
         float | None, typer.Option(min=0, help="How long faults happen, in simulated seconds.")
     ] = None,
     brokers: Annotated[
-        int, typer.Option(min=3, max=5, help="How many there are in a cluster.")
+        int, typer.Option(min=3, max=5, help="Number of brokers in a cluster.")
     ] = cluster_story.BROKERS,
     scenario_file: Annotated[
-        Path | None, typer.Option("--scenario", help="Tell the story of this file instead.")
+        Path | None, typer.Option("--scenario", help="Run the scenario of this file instead.")
     ] = None,
     lines: Annotated[
         int, typer.Option(min=0, help="With --seed: how many of the last events to show.")

@@ -68,17 +68,21 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 def create(
     names: Topics,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="How many; -1 is the broker's default.")
+        int,
+        typer.Option("--partitions", "-p", help="Number of partitions; -1: the broker's default."),
     ] = BROKER_DEFAULT,
     replicas: Annotated[
         int,
         typer.Option(
-            "--replicas", "-r", "--replication-factor", help="Copies; -1 is the broker's default."
+            "--replicas",
+            "-r",
+            "--replication-factor",
+            help="Replicas of each partition; -1: the broker's default.",
         ),
     ] = BROKER_DEFAULT,
     configs: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Be content with a topic that is there.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-d", help="Only check whether it could be done.")
@@ -172,7 +176,7 @@ def alter(
     configs: Configs = None,
     deleted: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="Back to the default. Repeatable."),
+        typer.Option("--delete-config", metavar="KEY", help="Reset to the default. Repeatable."),
     ] = None,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,

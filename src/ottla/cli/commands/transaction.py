@@ -95,7 +95,7 @@ def list_transactions(
     ] = None,
     id_pattern: Annotated[
         str | None,
-        typer.Option("--id", metavar="REGEX", help="Only with such a transactional id."),
+        typer.Option("--id", metavar="REGEX", help="Only transactional ids that match."),
     ] = None,
     brokers: Brokers = DEFAULT_BROKERS,
     settings: Settings = None,
@@ -154,7 +154,12 @@ def producers(
 def find_hanging(
     words: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="Look here only. Repeatable."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Only this topic, or these partitions. Repeatable.",
+        ),
     ] = None,
     broker: Annotated[
         int | None, typer.Option("--broker", help="Ask this broker instead of the leader.")
@@ -165,7 +170,7 @@ def find_hanging(
             "--max-transaction-timeout",
             min=0,
             metavar="MINUTES",
-            help="How long a transaction may write nothing and still be looked after.",
+            help="How long a transaction may write nothing and not count as hanging.",
         ),
     ] = MAX_TIMEOUT_MINUTES,
     brokers: Brokers = DEFAULT_BROKERS,
@@ -199,7 +204,9 @@ def find_hanging(
 @transactions.command("abort")
 def abort(
     topic: Annotated[str, typer.Option("--topic", "-t", help="Where it hangs.")],
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="Of that topic.")],
+    partition: Annotated[
+        int, typer.Option("--partition", "-p", min=0, help="The partition of the topic.")
+    ],
     start_offset: Annotated[
         int | None, typer.Option(min=0, help="Where it begins; it must hang.")
     ] = None,
