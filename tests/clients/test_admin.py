@@ -15,7 +15,7 @@ import pytest
 import ottla
 from ottla import Admin, ApiError, ErrorCode, ItemsFailedError, OffsetSpec, TopicPartition, aio
 from ottla.clients.admin import async_admin
-from ottla.clients.admin.admin import Face
+from ottla.clients.admin.admin import SyncFacade
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.errors import ClientClosedError, NoResponseError, UnreachableError
 from ottla.testing import Broker
@@ -23,11 +23,11 @@ from ottla.testing import Broker
 NOWHERE = "127.0.0.1:1"
 
 
-@pytest.mark.parametrize("face", Face.__subclasses__())
+@pytest.mark.parametrize("facade", SyncFacade.__subclasses__())
 def test_every_asynchronous_call_is_a_synchronous_one_with_the_same_arguments(
-    face: type[Face[Any]],
+    facade: type[SyncFacade[Any]],
 ) -> None:
-    ((behind,),) = map(get_args, face.__orig_bases__)  # type: ignore[attr-defined]
+    ((behind,),) = map(get_args, facade.__orig_bases__)  # type: ignore[attr-defined]
     calls = {
         name: call
         for name, call in vars(behind).items()
@@ -35,7 +35,7 @@ def test_every_asynchronous_call_is_a_synchronous_one_with_the_same_arguments(
     }
     assert calls
     for name, call in calls.items():
-        ours = getattr(face, name)
+        ours = getattr(facade, name)
         assert not inspect.iscoroutinefunction(ours)
         assert inspect.signature(ours) == inspect.signature(call)
         assert inspect.getdoc(ours) == inspect.getdoc(call)
@@ -54,9 +54,9 @@ def test_the_page_about_it_has_every_call() -> None:
     with Admin(bootstrap_servers=NOWHERE) as admin:
         calls = {
             f"`{noun}.{name}`"
-            for noun, face in vars(admin).items()
-            if isinstance(face, Face)
-            for name in vars(type(face))
+            for noun, facade in vars(admin).items()
+            if isinstance(facade, SyncFacade)
+            for name in vars(type(facade))
             if not name.startswith("_")
         }
     assert {call for call in calls if call not in page} == set()

@@ -18,15 +18,15 @@ from ottla.clients.producer.transactions.transaction_errors import TransactionFa
 from ottla.clients.producer.transactions.transaction_state import State
 from ottla.testing import Broker
 from tests.clients.cutting_proxy import CuttingProxy, broker_behind
-from tests.clients.test_producer_express import (
+from tests.clients.test_direct_send import (
     SECONDS,
     Interrupted,
     MeddlingProxy,
     no_more_alarms,
     standing_still,
 )
-from tests.clients.test_producer_express import _hasty_threads as _hasty_threads  # noqa: PLC0414
-from tests.clients.test_producer_express import _interrupts as _interrupts  # noqa: PLC0414
+from tests.clients.test_direct_send import _hasty_threads as _hasty_threads  # noqa: PLC0414
+from tests.clients.test_direct_send import _interrupts as _interrupts  # noqa: PLC0414
 
 LARGE = 900_000
 

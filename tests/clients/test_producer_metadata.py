@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ottla.clients.cluster.cluster_metadata import KnownCluster
+from ottla.clients.cluster.cluster_metadata import ClusterMetadata
 from ottla.clients.producer.async_producer import AsyncProducer
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
@@ -101,10 +101,10 @@ def lose_leader(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Alter all further metadata: this partition has no leader."""
 
     def lose(partition: int) -> None:
-        take = KnownCluster.take
+        take = ClusterMetadata.take
 
         def altered(
-            self: KnownCluster, answer: MetadataResponse, now: float, *, is_whole: bool
+            self: ClusterMetadata, answer: MetadataResponse, now: float, *, is_whole: bool
         ) -> None:
             for topic in answer.topics:
                 for row in topic.partitions:
@@ -112,7 +112,7 @@ def lose_leader(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                         row.leader_id = -1
             take(self, answer, now, is_whole=is_whole)
 
-        monkeypatch.setattr(KnownCluster, "take", altered)
+        monkeypatch.setattr(ClusterMetadata, "take", altered)
 
     return lose
 

@@ -9,7 +9,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import CrashMoment, OperationKind, SimulatedCrash
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log.log import PartitionLog
-from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, finish_moves
+from ottla.storage.log_dirs.log_dir_copy import LogDirCopy, finish_moves
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from ottla.wire.records.control import ControlType
 from tests.crashes.crash_points import CUTS, CrashPoint, Cut
@@ -70,15 +70,15 @@ def prepare(story: Story) -> None:
     story.append(batch(3, 700, producer_id=7, base_sequence=2), 1)
 
 
-def begin(story: Story) -> ReplicaMove:
+def begin(story: Story) -> LogDirCopy:
     source, target = story.dirs.dirs
     name = future_name(PARTITION, MARK)
     assert name is not None
     target.futures[PARTITION] = target.make(name, PARTITION, TOPIC_ID, tiny(), NOW_MS)
-    return ReplicaMove(PARTITION, source, target)
+    return LogDirCopy(PARTITION, source, target)
 
 
-def finish(story: Story, move: ReplicaMove, append: Callable[[], None] = lambda: None) -> None:
+def finish(story: Story, move: LogDirCopy, append: Callable[[], None] = lambda: None) -> None:
     """Do in one thread the work of several broker threads."""
     while (step := move.begin()) is not None:
         step.run(NOW_MS)
@@ -150,7 +150,7 @@ def check(story: Story, cut: Cut) -> None:
         copied = target.futures[PARTITION].log
         assert contents(copied) == found[: len(contents(copied))]
         story.past = story.next_past = found
-        finish(story, ReplicaMove(PARTITION, *dirs.dirs))
+        finish(story, LogDirCopy(PARTITION, *dirs.dirs))
         assert dirs.dir_of(PARTITION) is target
         assert contents(story.log)[:-1] == found
         check_derived(story.log, story.past)

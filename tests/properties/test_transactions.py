@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from ottla.machines.transactions import end_txn
-from ottla.machines.transactions.init_producer_id import Initiating
+from ottla.machines.transactions.init_producer_id import InitProducerIdRequests
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.machines.transactions.transaction import COMPLETED, State, Transaction
@@ -274,7 +274,9 @@ def test_an_end_without_a_new_epoch_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_old_producer_that_is_let_in_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Initiating, "_check_expected", lambda self, found, expected: None)
+    monkeypatch.setattr(
+        InitProducerIdRequests, "_check_expected", lambda self, found, expected: None
+    )
     is_found_out(an_old_producer, World(), "T3")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.metadata_store.zookeeper import controller_term
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.startup.lost_tail import LostTail
@@ -183,7 +183,7 @@ def keeping_who_may_lead() -> AbstractContextManager[None]:
 
 def leading_on_without_a_session() -> AbstractContextManager[None]:
     """A leader does not resign when its session is lost."""
-    return patched(ImageFollower, "resign", lambda _: None)
+    return patched(MetadataApplier, "resign", lambda _: None)
 
 
 def registering_without_stepping_down() -> AbstractContextManager[None]:

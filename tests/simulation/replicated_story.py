@@ -15,7 +15,7 @@ from ottla.model.address import Address
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History
-from ottla.simulation.checks.replica_invariants import ReplicaRules
+from ottla.simulation.checks.replica_invariants import ReplicaInvariants
 from ottla.simulation.faults.nemesis import Fault, Nemesis
 from ottla.simulation.stories.broker_program import DEFAULTS, PORT, complaints_of, environment_of
 from ottla.simulation.stories.cluster_story import WatchedHistory
@@ -60,7 +60,9 @@ class InTheSky(Embedded):
 class ReplicaProgram:
     """A broker as a program of its machine, with the sky as its metadata store."""
 
-    def __init__(self, name: str, sky: Sky, rules: ReplicaRules, settings: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, sky: Sky, rules: ReplicaInvariants, settings: dict[str, str]
+    ) -> None:
         self._broker_id = BROKERS[name]
         self._settings = settings
         self._sky = sky
@@ -125,7 +127,7 @@ class Story:
         self.seed = seed
         self.world = World(seed, keeps_lines=keeps_lines)
         self.sky = Sky(self.world, len(BROKERS), min_isr)
-        self.rules = ReplicaRules(self.world, SkyTruth(self.sky), BROKERS)
+        self.rules = ReplicaInvariants(self.world, SkyTruth(self.sky), BROKERS)
         self.history = WatchedHistory(self.world, self.rules)
         servers = [Address(name, PORT) for name in BROKERS]
         self.workload = Workload(self.history, servers, seed, partitions=2)

@@ -12,7 +12,7 @@ from ottla.broker.controller.request_forwarding import Forwarding
 from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.data.fetch_sessions import FetchSessions
-from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.data.message_format_conversion import MessageFormatConversion
 from ottla.broker.data.preferred_replicas import PreferredReplicas
 from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.dispatch import Dispatch
@@ -26,7 +26,7 @@ from ottla.broker.handlers import (
     init_producer_id,
     update_features,
 )
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.broker.replication.replication_quotas import Throttles
@@ -235,11 +235,11 @@ def _speaker(
     creation = TopicCreation(store, machine.randomness, True, cluster.controller)
     producer_ids = ProducerIds(cluster.controller.allocate_producer_ids)
     fetching = fetch.FetchHandler(
-        Partitions(),
+        HostedPartitions(),
         notifier,
         FetchSessions(machine.randomness, 10),
         CurrentLeaders(lambda: store.image),
-        OldFormats(None),  # type: ignore[arg-type]
+        MessageFormatConversion(None),  # type: ignore[arg-type]
         1 << 20,
         meters,
         PreferredReplicas(lambda: store.image, False),

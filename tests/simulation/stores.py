@@ -22,7 +22,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.simulation.checks.metadata_invariants import MetadataRules
+from ottla.simulation.checks.metadata_invariants import MetadataInvariants
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.process import current_process
 from ottla.simulation.world.world import World
@@ -255,7 +255,7 @@ class Acknowledged:
     is_there: bool
 
 
-class Rules(MetadataRules):
+class Rules(MetadataInvariants):
     """The invariants at every moment (M9, M10), and that no acknowledged change is lost."""
 
     def __init__(self, stores: Stores) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.decision_runtime import DecisionRuntime
-from ottla.machines.transactions.add_partitions import Enlisting
+from ottla.machines.transactions.add_partitions import AddPartitionsRequests
 from ottla.machines.transactions.machine import TransactionMachine
 from ottla.machines.transactions.transaction import Transaction
 from ottla.machines.transactions.transaction_store import TransactionStore
@@ -75,10 +75,10 @@ def trusting_an_answer_from_before_the_end() -> Iterator[None]:
 def obeying_whoever_has_the_producer_id() -> AbstractContextManager[None]:
     """A coordinator does not check epochs, so zombies can write."""
 
-    def checked(self: Enlisting, transactional_id: str, asker: Any) -> Transaction:
+    def checked(self: AddPartitionsRequests, transactional_id: str, asker: Any) -> Transaction:
         return self._store.asked_for(transactional_id, asker)
 
-    return patched(Enlisting, "_checked", checked)
+    return patched(AddPartitionsRequests, "_checked", checked)
 
 
 def expiring_producers_all_the_time() -> AbstractContextManager[None]:

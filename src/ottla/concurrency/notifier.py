@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Self
 
-from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX, Deadlines
+from ottla.concurrency.timer_queue import WOKEN_AT_ONCE_MAX, TimerQueue
 from ottla.environment.clock import Clock
 
 
@@ -20,7 +20,7 @@ class Notifier:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._deadlines = Deadlines(clock)
+        self._timers = TimerQueue(clock)
         # Dicts in place of sets, for their order: waiters are woken in the order of their arrival.
         self._waiting: dict[Hashable, dict[Subscription, None]] = {}
         self._crowd: deque[tuple[Hashable, Subscription]] = deque()  # notified, and not woken yet
@@ -85,11 +85,11 @@ class Notifier:
         """Wait until it is woken; False if the deadline, or the end, came first."""
         if deadline_ms <= self._clock.monotonic_ms() or self.is_closed:
             return False
-        self._deadlines.add(deadline_ms, woken)
+        self._timers.add(deadline_ms, woken)
         try:
             return await woken
         finally:
-            self._deadlines.remove(deadline_ms, woken)
+            self._timers.remove(deadline_ms, woken)
 
 
 class Subscription:

@@ -31,7 +31,7 @@ def shared_deadline(start_ms: int, wait_ms: int) -> int:
     return end_ms + -end_ms % min(max(wait_ms >> 4, 1), GRID_MS)
 
 
-class Deadlines:
+class TimerQueue:
     """The deadlines of all waiters, on one timer of the event loop."""
 
     def __init__(self, clock: Clock) -> None:

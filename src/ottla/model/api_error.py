@@ -4,10 +4,10 @@ from typing import Any, TypeVar
 
 from ottla.model.error_code import ErrorCode
 
-E = TypeVar("E", bound="PortableError")
+E = TypeVar("E", bound="PicklableError")
 
 
-class PortableError(Exception):
+class PicklableError(Exception):
     """Pickles its message and its attributes, and is restored without a call of the constructor.
 
     Python calls the constructor with the message alone, which fails if it takes anything else: then
@@ -22,7 +22,7 @@ def _restored(kind: type[E], words: tuple[Any, ...]) -> E:
     return kind.__new__(kind, *words)
 
 
-class ApiError(PortableError):
+class ApiError(PicklableError):
     """A request, or one partition of it, failed in a way the protocol can name."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:

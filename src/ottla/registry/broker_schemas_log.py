@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Hashable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.broker.hosting.replication_wait import Awaited, committed
-from ottla.broker.peers.broker_clients import Peers
+from ottla.broker.hosting.replication_wait import PendingReplication, committed
+from ottla.broker.peers.broker_clients import BrokerClients
 from ottla.broker.startup.broker_service import BrokerAccess
 from ottla.clients.consumer.fetching.fetched_batches import AbortedBatches
 from ottla.concurrency.sleep import pause
@@ -244,8 +244,8 @@ class _SchemasPartition:
         self.replayed_topic_id: bytes | None = None
         """The topic that is read: a decision on its records is appended to no other topic."""
         # A fetch may wait at the leader, and a connection has one request at a time.
-        self._readers = Peers(broker.peers, "schemas-reader")
-        self._askers = Peers(broker.peers, "schemas")
+        self._readers = BrokerClients(broker.peers, "schemas-reader")
+        self._askers = BrokerClients(broker.peers, "schemas")
         self._asking = asyncio.Lock()
 
     async def open(self) -> None:
@@ -339,7 +339,7 @@ class _SchemasPartition:
             raise OutcomeUnknownError(f"{SCHEMAS} could not be flushed")
         (error,) = await committed(
             self._broker.notifier,
-            [Awaited(partition, new_end_offset, LeaderEpoch(leadership.epoch))],
+            [PendingReplication(partition, new_end_offset, LeaderEpoch(leadership.epoch))],
             self._deadline_ms(APPEND_MS_MAX),
             self._broker.has_valid_lease,
         )

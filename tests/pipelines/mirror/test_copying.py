@@ -13,13 +13,13 @@ from ottla.pipelines.mirror import copying, planning
 from ottla.pipelines.mirror.batches import Piece, pieces_of
 from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
-from ottla.pipelines.mirror.offset_syncs import NotesReader
+from ottla.pipelines.mirror.offset_syncs import OffsetSyncsReader
 from ottla.pipelines.mirror.options import MirrorError
 from ottla.pipelines.mirror.planning import Planner
 from ottla.pipelines.mirror.running import Following
 from ottla.pipelines.mirror.writing import TargetTransaction
 from ottla.pipelines.topics.batch_fetcher import BatchFetcher
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 from ottla.testing import Broker
 from tests.pipelines.mirror.mirroring import (
     SETTINGS,
@@ -169,7 +169,7 @@ def test_what_was_copied_is_not_copied_again(source: str, target: str) -> None:
 async def one_copier(options: object, topic: str, end: int) -> tuple[Clusters, PartitionCopier]:
     clusters = Clusters(options)  # type: ignore[arg-type]
     await clusters.meet()
-    notes = NotesReader(CommittedLog(clusters.notes_topic))
+    notes = OffsetSyncsReader(CommittedTopicReader(clusters.notes_topic))
     known = (await notes.read_on(clusters.target)).topics[topic]
     wanted = CopyRange(topic, known.source_id, topic, known.ident, 0, end)
     copier = PartitionCopier(clusters.source, clusters.target, wanted, notes, asyncio.Lock())

@@ -11,7 +11,7 @@ from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.offset_syncs import (
     KnownCopies,
     MirroredTopic,
-    NotesReader,
+    OffsetSyncsReader,
     Position,
     Run,
     Runs,
@@ -21,7 +21,7 @@ from ottla.pipelines.mirror.offset_syncs import (
     topic_note,
 )
 from ottla.pipelines.mirror.options import MirrorOptions
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 from ottla.testing import Broker
 from ottla.wire.records.record import Record
 from tests.pipelines.mirror.mirroring import (
@@ -45,7 +45,7 @@ def target() -> Iterator[str]:
 
 async def read_afresh(options: MirrorOptions) -> tuple[str, KnownCopies]:
     async with Clusters(options) as clusters:
-        notes = NotesReader(CommittedLog(clusters.notes_topic))
+        notes = OffsetSyncsReader(CommittedTopicReader(clusters.notes_topic))
         return clusters.notes_topic, await notes.read_on(clusters.target)
 
 

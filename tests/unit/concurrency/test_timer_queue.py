@@ -9,7 +9,7 @@ from ottla.concurrency.timer_queue import (
     GRID_MS,
     STALE_MAX,
     WOKEN_AT_ONCE_MAX,
-    Deadlines,
+    TimerQueue,
     shared_deadline,
 )
 from ottla.runtime.clock import SystemClock
@@ -24,7 +24,7 @@ def test_all_who_stay_are_told_in_the_order_of_their_deadlines(
 ) -> None:
     async def story() -> list[int]:
         clock, told = SystemClock(), []
-        deadlines, now_ms = Deadlines(clock), clock.monotonic_ms()
+        deadlines, now_ms = TimerQueue(clock), clock.monotonic_ms()
         staying = []
         for after_ms, is_leaving in waits:
             waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -45,7 +45,7 @@ def test_all_who_stay_are_told_in_the_order_of_their_deadlines(
 def test_a_crowd_with_one_deadline_is_told_over_several_iterations_of_the_loop() -> None:
     async def story() -> list[int]:
         clock, crowd = SystemClock(), 3 * WOKEN_AT_ONCE_MAX
-        deadlines, loop = Deadlines(clock), asyncio.get_running_loop()
+        deadlines, loop = TimerQueue(clock), asyncio.get_running_loop()
         waits = [loop.create_future() for _ in range(crowd)]
         for waiting in waits:
             deadlines.add(clock.monotonic_ms(), waiting)
@@ -65,7 +65,7 @@ def test_a_crowd_with_one_deadline_is_told_over_several_iterations_of_the_loop()
 def test_those_who_left_long_before_their_time_take_no_memory() -> None:
     async def story() -> int:
         clock = SystemClock()
-        deadlines, now_ms = Deadlines(clock), clock.monotonic_ms()
+        deadlines, now_ms = TimerQueue(clock), clock.monotonic_ms()
         for number in range(10 * STALE_MAX):
             waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             deadlines.add(now_ms + FAR_MS + number, waiting)
@@ -79,7 +79,7 @@ def test_those_who_left_long_before_their_time_take_no_memory() -> None:
 def test_who_is_notified_when_its_time_has_come_is_not_told_twice() -> None:
     async def story() -> bool:
         clock = SystemClock()
-        deadlines = Deadlines(clock)
+        deadlines = TimerQueue(clock)
         waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         deadlines.add(clock.monotonic_ms() + 1, waiting)
         waiting.set_result(True)

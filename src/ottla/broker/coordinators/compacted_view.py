@@ -28,7 +28,7 @@ class _Open(NamedTuple):
     is_overtaken: bool = False
 
 
-class LastValues:
+class CompactedView:
     """Called with the batches of a log in their order."""
 
     def __init__(self) -> None:

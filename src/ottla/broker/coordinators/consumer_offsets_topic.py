@@ -7,7 +7,7 @@ from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConf
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsTopic:
+class ConsumerOffsetsTopic:
     """The settings of `__consumer_offsets` at its creation."""
 
     partition_count: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from ottla.broker.coordinators.compacted_view import LastValues
+from ottla.broker.coordinators.compacted_view import CompactedView
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import NO_OFFSET, Offset, ProducerId
@@ -90,17 +90,17 @@ class CoordinatorLog:
             try:
                 decoded = self._codec.decode(key, value)
             except ProtocolError as error:
-                _log.warning("%s: a record is passed over: %s", partition.name, error)
+                _log.warning("%s: skipped a record: %s", partition.name, error)
             else:
                 replay(*decoded, producer_id)
             if number % _RECORDS_PER_LOOK == 0 and budget.is_spent:
                 await budget.yield_now()
 
-    async def _last_values(self, partition: Partition) -> LastValues:
+    async def _last_values(self, partition: Partition) -> CompactedView:
         """Return the last value of every key, as compaction would leave it: far fewer to decode."""
         log = partition.log
         loop = asyncio.get_running_loop()
-        values = LastValues()
+        values = CompactedView()
         offset = log.log_start_offset
         while offset < log.end_offset:
             part = log.read(offset, log.end_offset, LOAD_BYTES)
@@ -142,7 +142,7 @@ class CoordinatorLog:
         )
 
 
-def _collect(part: LogSlice, values: LastValues) -> Offset:
+def _collect(part: LogSlice, values: CompactedView) -> Offset:
     """Apply a part of the log; return where it ends."""
     end_offset = NO_OFFSET
     for batch in batches(part.read()):

@@ -18,9 +18,9 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.decision_runtime import DecisionLog, DecisionRuntime
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.hosting.replication_wait import Awaited, committed
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
+from ottla.broker.hosting.replication_wait import PendingReplication, committed
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
 from ottla.machines.decision import Decision
@@ -79,11 +79,11 @@ M = TypeVar("M", bound=Machine[Any])
 class CoordinatorWorld:
     """The dependencies of coordinators."""
 
-    partitions: Partitions
+    partitions: HostedPartitions
     creation: TopicCreation
     notifier: Notifier
     clock: Clock
-    flushing: Flushing
+    flushing: LogFlusher
     has_valid_lease: Callable[[], bool]
     """Returns whether this broker certainly still leads its partitions."""
 
@@ -130,7 +130,7 @@ class PartitionDecisions(ABC, Generic[R, E]):
     async def committed(self, end_offset: Offset) -> None:
         """Wait for the replicas, and for the disk if a flush is due."""
         partition, world = self.partition, self._world
-        decided = Awaited(partition, end_offset, self._leader_epoch)
+        decided = PendingReplication(partition, end_offset, self._leader_epoch)
         if await world.flushing.flush_where_due([partition]):
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"{partition.name} could not be flushed")
         if not partition.is_alone:
@@ -142,7 +142,7 @@ class PartitionDecisions(ABC, Generic[R, E]):
                 raise _told(error)
 
 
-class CoordinatedTopic(ABC, Generic[M, R, E]):
+class CoordinatorRuntime(ABC, Generic[M, R, E]):
     """Finds the machine of a name, lets it decide, and writes its decisions."""
 
     def __init__(self, world: CoordinatorWorld, topic: CreatableTopic, commit_ms_max: int) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Final, TypeVar
 
-from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
+from ottla.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from ottla.broker.coordinators.coordinator_log import (
     NO_TRANSACTION,
     CoordinatorLog,
     OffsetsTransaction,
 )
 from ottla.broker.coordinators.coordinator_runtime import (
-    CoordinatedTopic,
+    CoordinatorRuntime,
     CoordinatorWorld,
     PartitionDecisions,
 )
@@ -63,14 +63,14 @@ class _GroupDecisions(PartitionDecisions[GroupRecord, None]):
         _log_rebalances(records)
 
 
-class GroupCoordinator(CoordinatedTopic[GroupMachine, GroupRecord, None]):
+class GroupCoordinator(CoordinatorRuntime[GroupMachine, GroupRecord, None]):
     """The coordinator of groups. Belongs to one event loop."""
 
     def __init__(
         self,
         world: CoordinatorWorld,
         settings: GroupSettings,
-        topic: OffsetsTopic,
+        topic: ConsumerOffsetsTopic,
         log: CoordinatorLog,
         memory: GroupMemory,
     ) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.broker.coordinators.marker_writer import MarkerWriting
-from ottla.broker.peers.broker_clients import Peers
+from ottla.broker.coordinators.marker_writer import MarkerWriter
+from ottla.broker.peers.broker_clients import BrokerClients
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER, MetadataRecord
@@ -61,11 +61,11 @@ class _Marker(NamedTuple):
     partition: TopicPartition
 
 
-class TransactionMarkers:
+class MarkerSender:
     """All that is owed by the coordinators on this broker. Belongs to one event loop."""
 
     def __init__(
-        self, peers: Peers, image: Callable[[], ClusterImage], writing: MarkerWriting
+        self, peers: BrokerClients, image: Callable[[], ClusterImage], writing: MarkerWriter
     ) -> None:
         self._peers = peers
         self._image = image

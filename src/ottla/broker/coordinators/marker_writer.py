@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.replication_wait import Awaited, in_doubt
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.replication_wait import PendingReplication, in_doubt
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
 from ottla.model.identifiers import Offset, ProducerId, TopicPartition
@@ -46,10 +46,10 @@ class MarkerReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkerWriting:
+class MarkerWriter:
     """Appends markers."""
 
-    partitions: Partitions
+    partitions: HostedPartitions
     clock: Clock
     has_valid_lease: Callable[[], bool]
     """Returns whether this broker certainly still leads its partitions."""
@@ -73,7 +73,7 @@ class MarkerWriting:
             return False
         return True
 
-    def append(self, name: TopicPartition, marker: WritableTxnMarker) -> Awaited:
+    def append(self, name: TopicPartition, marker: WritableTxnMarker) -> PendingReplication:
         """Append a marker; return its replication to wait for. ApiError if it is refused."""
         partition = self.partitions.get(name)
         if not self.has_valid_lease():
@@ -92,7 +92,7 @@ class MarkerWriting:
                 is_commit=marker.transaction_result,
                 offset=Offset(offset),
             )
-        return Awaited(partition, Offset(offset + 1), partition.leader_epoch)
+        return PendingReplication(partition, Offset(offset + 1), partition.leader_epoch)
 
     def _append_to(self, partition: Partition, marker: WritableTxnMarker) -> int:
         now_ms = self.clock.now_ms()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.broker.peers.broker_clients import Peers
+from ottla.broker.peers.broker_clients import BrokerClients
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.records import NO_LEADER
@@ -47,14 +47,14 @@ class _Waiting(NamedTuple):
     """None if there was no response."""
 
 
-class TransactionChannel:
+class PartitionEnlistment:
     """Reaches the coordinators of transactions. Belongs to one event loop."""
 
     def __init__(
         self,
         index_of: Callable[[str], int],
         enlist: Enlist,
-        peers: Peers,
+        peers: BrokerClients,
         image: Callable[[], ClusterImage],
     ) -> None:
         """`index_of` returns the partition of a transactional id; ApiError if there is none.

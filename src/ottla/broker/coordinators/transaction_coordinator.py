@@ -16,13 +16,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import (
-    CoordinatedTopic,
+    CoordinatorRuntime,
     CoordinatorWorld,
     PartitionDecisions,
 )
-from ottla.broker.coordinators.marker_sender import TransactionMarkers
+from ottla.broker.coordinators.marker_sender import MarkerSender
 from ottla.broker.coordinators.producer_id_allocator import ProducerIds
-from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
+from ottla.broker.coordinators.transaction_state_topic import TransactionStateTopic
 from ottla.broker.decision_runtime import DecisionRuntime
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.machines.controller.features import TRANSACTION_VERSION_FEATURE
@@ -86,16 +86,16 @@ class _TransactionDecisions(PartitionDecisions[TransactionRecord, _Owed]):
         return self._machine.take_markers() or None
 
 
-class TransactionCoordinator(CoordinatedTopic[TransactionMachine, TransactionRecord, _Owed]):
+class TransactionCoordinator(CoordinatorRuntime[TransactionMachine, TransactionRecord, _Owed]):
     """The coordinator of transactions. Belongs to one event loop."""
 
     def __init__(
         self,
         world: CoordinatorWorld,
         settings: TransactionSettings,
-        topic: TransactionsTopic,
+        topic: TransactionStateTopic,
         log: CoordinatorLog,
-        markers: TransactionMarkers,
+        markers: MarkerSender,
         producer_ids: ProducerIds,
     ) -> None:
         super().__init__(world, topic.wanted(), COMMIT_MS_MAX)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
-from ottla.broker.coordinators.marker_sender import TransactionMarkers
-from ottla.broker.coordinators.marker_writer import MarkerReader, MarkerWriting
-from ottla.broker.coordinators.partition_enlistment import TransactionChannel
+from ottla.broker.coordinators.marker_sender import MarkerSender
+from ottla.broker.coordinators.marker_writer import MarkerReader, MarkerWriter
+from ottla.broker.coordinators.partition_enlistment import PartitionEnlistment
 from ottla.broker.coordinators.producer_id_allocator import ProducerIds
 from ottla.broker.coordinators.transaction_coordinator import TransactionCoordinator
-from ottla.broker.coordinators.transaction_state_topic import TransactionsTopic
-from ottla.broker.peers.broker_clients import Peers, PeersWorld
+from ottla.broker.coordinators.transaction_state_topic import TransactionStateTopic
+from ottla.broker.peers.broker_clients import BrokerClients, PeersWorld
 from ottla.machines.transactions.settings import TransactionSettings
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.wire.coordinator_records.codec import TRANSACTION_STATE, RecordCodec
@@ -20,14 +20,14 @@ from ottla.wire.records.compression.codecs import Compression
 
 
 @dataclass(frozen=True, slots=True)
-class Transactions:
+class TransactionServices:
     """One of each. Belongs to one event loop."""
 
     coordinator: TransactionCoordinator
-    markers: TransactionMarkers
-    channel: TransactionChannel
+    markers: MarkerSender
+    channel: PartitionEnlistment
     producer_ids: ProducerIds
-    writing: MarkerWriting
+    writing: MarkerWriter
 
     @classmethod
     def open(
@@ -39,14 +39,17 @@ class Transactions:
         readers: Mapping[str, MarkerReader],
         *,
         is_alone: bool,
-    ) -> "Transactions":
+    ) -> "TransactionServices":
         """Begin to load the transactions that are kept here, and to follow the metadata."""
         store = world.creation.store
         producer_ids = ProducerIds(world.creation.controller.allocate_producer_ids)
         # Markers wait for replicas; requests of partitions must not wait for them.
-        writing = MarkerWriting(world.partitions, world.clock, world.has_valid_lease, readers)
-        of_markers, of_partitions = Peers(peers, "markers"), Peers(peers, "transactions")
-        markers = TransactionMarkers(of_markers, peers.image, writing)
+        writing = MarkerWriter(world.partitions, world.clock, world.has_valid_lease, readers)
+        of_markers, of_partitions = (
+            BrokerClients(peers, "markers"),
+            BrokerClients(peers, "transactions"),
+        )
+        markers = MarkerSender(of_markers, peers.image, writing)
         codec = RecordCodec(TRANSACTION_STATE)
         coordinator = TransactionCoordinator(
             world,
@@ -56,7 +59,7 @@ class Transactions:
             markers,
             producer_ids,
         )
-        channel = TransactionChannel(
+        channel = PartitionEnlistment(
             coordinator.index_of, coordinator.enlist, of_partitions, peers.image
         )
         for follower in (of_markers, of_partitions, coordinator, markers):
@@ -71,8 +74,8 @@ class Transactions:
         self.channel.stop()
 
 
-def _topic(config: BrokerConfig, *, is_alone: bool) -> TransactionsTopic:
-    return TransactionsTopic(
+def _topic(config: BrokerConfig, *, is_alone: bool) -> TransactionStateTopic:
+    return TransactionStateTopic(
         config.transaction_state_log_num_partitions,
         config.transaction_state_log_segment_bytes,
         1 if is_alone else config.transaction_state_log_replication_factor,

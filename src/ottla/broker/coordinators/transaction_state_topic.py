@@ -7,7 +7,7 @@ from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConf
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionsTopic:
+class TransactionStateTopic:
     """The settings of `__transaction_state` at its creation."""
 
     partition_count: int

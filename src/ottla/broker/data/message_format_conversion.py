@@ -25,7 +25,7 @@ PRODUCED_BYTES_MAX: Final = 2 << 20
 """The maximum size of a message set: twice a batch's, unless a topic allows more."""
 
 
-class OldFormats:
+class MessageFormatConversion:
     """The way from message sets to batches, and back."""
 
     def __init__(self, threads: Executor) -> None:

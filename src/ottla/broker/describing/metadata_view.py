@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage
 from ottla.metadata.records import NO_LEADER
 from ottla.model.error_code import ErrorCode
@@ -73,12 +73,12 @@ class PartitionState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class MetadataView:
     """Looks at the published image, and at this broker's own disks."""
 
     node_id: BrokerId
     published: Callable[[], ClusterImage]
-    partitions: Partitions
+    partitions: HostedPartitions
 
     is_sure: Callable[[], bool] = lambda: True
     """Returns whether this broker's lease is valid: it leads its partitions for sure."""

@@ -7,7 +7,7 @@ not here is REPLICA_NOT_AVAILABLE; the log dir for its later creation is not rem
 import logging
 from dataclasses import dataclass
 
-from ottla.broker.replication.log_dir_moves import ReplicaMoves
+from ottla.broker.replication.log_dir_moves import LogDirMoves
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class AlterReplicaLogDirsHandler:
     """Answers AlterReplicaLogDirs."""
 
-    moves: ReplicaMoves
+    moves: LogDirMoves
 
     async def handle(
         self, _context: RequestContext, request: AlterReplicaLogDirsRequest

@@ -12,7 +12,7 @@ is the smallest log start of all of them.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
@@ -46,7 +46,7 @@ class _Deletion:
 class DeleteRecordsHandler:
     """Answers DeleteRecords."""
 
-    partitions: Partitions
+    partitions: HostedPartitions
     notifier: Notifier
     is_alive: Callable[[BrokerId], bool]
     """Whether a broker is live, so that its replica counts."""

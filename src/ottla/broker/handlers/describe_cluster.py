@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.describing.authorized_operations import NOT_ASKED, ON_CLUSTER
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import MetadataView
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.quorum.metadata_replica import MetadataReplica
 from ottla.broker.requests.request_context import RequestContext
@@ -31,7 +31,7 @@ NO_CONTROLLER: Final = -1
 class DescribeClusterHandler:
     """Answers DescribeCluster."""
 
-    view: ClusterView
+    view: MetadataView
     controller: ActiveController
 
     async def handle(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.describing.authorized_operations import ON_TOPIC
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import MetadataView
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import ClusterImage, TopicImage
@@ -35,7 +35,7 @@ PARTITIONS_MAX: Final = 2000
 class DescribeTopicPartitionsHandler:
     """Answers DescribeTopicPartitions."""
 
-    view: ClusterView
+    view: MetadataView
     slices: TimeSlices
 
     async def handle(

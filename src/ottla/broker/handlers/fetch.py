@@ -30,10 +30,10 @@ from ottla.broker.data.fetch_sessions import (
     QuietMark,
     Read,
 )
-from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX, OldFormats
+from ottla.broker.data.message_format_conversion import CONVERTED_BYTES_MAX, MessageFormatConversion
 from ottla.broker.data.preferred_replicas import PreferredReplicas
 from ottla.broker.describing.metadata_view import CurrentLeaders
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.request_metrics import Meters
@@ -71,11 +71,11 @@ _WRONG_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 class FetchHandler:
     """Answers Fetch."""
 
-    partitions: Partitions
+    partitions: HostedPartitions
     notifier: Notifier
     sessions: FetchSessions
     leaders: CurrentLeaders
-    old_formats: OldFormats
+    old_formats: MessageFormatConversion
     bytes_max: int
     meters: Meters
     preferred: PreferredReplicas

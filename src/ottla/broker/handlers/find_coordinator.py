@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.broker.coordinators.coordinator_runtime import CoordinatedTopic
+from ottla.broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.requests.request_context import RequestContext
 from ottla.model.api_error import ApiError
@@ -32,7 +32,7 @@ class FindCoordinatorHandler:
     """Answers FindCoordinator."""
 
     leaders: CurrentLeaders
-    coordinators: Mapping[int, CoordinatedTopic[Any, Any, Any]]
+    coordinators: Mapping[int, CoordinatorRuntime[Any, Any, Any]]
     """By type of key."""
 
     async def handle(
@@ -64,7 +64,7 @@ class FindCoordinatorHandler:
         return [self._find(key, coordinator, listener) for key in keys]
 
     def _find(
-        self, key: str, coordinator: CoordinatedTopic[Any, Any, Any], listener: str
+        self, key: str, coordinator: CoordinatorRuntime[Any, Any, Any], listener: str
     ) -> Coordinator:
         try:
             name = TopicPartition(coordinator.topic, coordinator.index_of(key))

@@ -16,7 +16,7 @@ and if there are any records, the end; the last segment first.
 
 from dataclasses import dataclass
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices, YieldBudget
 from ottla.environment.clock import Clock
@@ -58,7 +58,7 @@ _SINCE_BY_TIMESTAMP = {
 class ListOffsetsHandler:
     """Answers ListOffsets."""
 
-    partitions: Partitions
+    partitions: HostedPartitions
     clock: Clock
     slices: TimeSlices
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.describing.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import MetadataView
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import BrokerImage, ClusterImage, TopicImage
@@ -49,7 +49,7 @@ class DescribedTopics:
     valid for one state of the topic's partitions, of the brokers, and of the disks here.
     """
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: MetadataView) -> None:
         self._view = view
         self._by_id: dict[bytes, _Described] = {}
 
@@ -106,7 +106,7 @@ class DescribedTopics:
 class MetadataHandler:
     """Answers Metadata."""
 
-    view: ClusterView
+    view: MetadataView
     creation: TopicCreation
     make_offsets_topic: Callable[[], Awaitable[None]]
     described: DescribedTopics

@@ -7,7 +7,7 @@ gets an error first.
 
 from dataclasses import dataclass
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.model.api_error import ApiError
@@ -27,7 +27,7 @@ VERSIONS = range(5)
 class OffsetForLeaderEpochHandler:
     """Answers OffsetForLeaderEpoch."""
 
-    partitions: Partitions
+    partitions: HostedPartitions
     slices: TimeSlices
 
     async def handle(

@@ -31,11 +31,11 @@ from ottla.broker.data.batch_validation import (
     is_left_to_append,
     names_codec,
 )
-from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.data.message_format_conversion import MessageFormatConversion
 from ottla.broker.describing.metadata_view import CurrentLeaders
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.hosting.replication_wait import Awaited, committed, in_doubt
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
+from ottla.broker.hosting.replication_wait import PendingReplication, committed, in_doubt
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.request_metrics import Meters
 from ottla.concurrency.notifier import Notifier
@@ -97,7 +97,7 @@ class _Outcome(NamedTuple):
 
     response: PartitionProduceResponse
     appended_to: Partition | None
-    awaited: Awaited | None = None
+    awaited: PendingReplication | None = None
     """The replication that the response waits for, if other replicas must have the batch."""
 
 
@@ -119,11 +119,11 @@ class _Common(NamedTuple):
 class ProduceHandler:
     """Answers Produce."""
 
-    partitions: Partitions
-    flushing: Flushing
+    partitions: HostedPartitions
+    flushing: LogFlusher
     clock: Clock
     leaders: CurrentLeaders
-    old_formats: OldFormats
+    old_formats: MessageFormatConversion
     validation: BatchValidation
     meters: Meters
     notifier: Notifier
@@ -292,7 +292,9 @@ class ProduceHandler:
         if is_awaited:
             end_offset = appended.last_offset + 1
             return _Outcome(
-                response, partition, Awaited(partition, Offset(end_offset), partition.leader_epoch)
+                response,
+                partition,
+                PendingReplication(partition, Offset(end_offset), partition.leader_epoch),
             )
         return _Outcome(response, partition)
 

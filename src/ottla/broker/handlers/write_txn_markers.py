@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.broker.coordinators.marker_writer import MarkerWriting
-from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.hosting.replication_wait import Awaited, committed
+from ottla.broker.coordinators.marker_writer import MarkerWriter
+from ottla.broker.hosting.log_flusher import LogFlusher
+from ottla.broker.hosting.replication_wait import PendingReplication, committed
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices, YieldBudget
@@ -36,15 +36,15 @@ class _Written(NamedTuple):
     """The result of one marker in one partition."""
 
     result: WritableTxnMarkerPartitionResult
-    awaited: Awaited | None
+    awaited: PendingReplication | None
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTxnMarkersHandler:
     """Answers WriteTxnMarkers."""
 
-    writing: MarkerWriting
-    flushing: Flushing
+    writing: MarkerWriter
+    flushing: LogFlusher
     notifier: Notifier
     slices: TimeSlices
     has_valid_lease: Callable[[], bool]

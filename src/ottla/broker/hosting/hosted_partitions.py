@@ -13,7 +13,7 @@ from ottla.replication.partition import Partition, Traffic
 _NOTHING_KNOWN: Final = ClusterImage("")
 
 
-class Partitions:
+class HostedPartitions:
     """All partitions here."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from ottla.replication.partition import Partition
 _log = logging.getLogger(__name__)
 
 
-class Flushing:
+class LogFlusher:
     """Makes logs durable, for waiting requests and in the background."""
 
     def __init__(self, threads: Executor, clock: Clock) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.hosting.live_config import LiveConfig, topic_config
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.environment.clock import Clock
@@ -136,14 +136,14 @@ class PartitionRoles:
         partition.follow(NO_LEADER, partition.leader_epoch)
 
 
-class ImageFollower:
+class MetadataApplier:
     """Opens, leads, follows and deletes partitions as the image says."""
 
     def __init__(
         self,
         roles: PartitionRoles,
         folders: PartitionLogDirs,
-        partitions: Partitions,
+        partitions: HostedPartitions,
         live_config: LiveConfig,
     ) -> None:
         self._node_id = roles.node_id

@@ -13,7 +13,7 @@ LEASE_IN_DOUBT: Final = "doubt"
 """Notified while this broker's lease may have expired."""
 
 
-class Awaited(NamedTuple):
+class PendingReplication(NamedTuple):
     """An append to a partition that ends before this offset, in this leader epoch."""
 
     partition: Partition
@@ -23,7 +23,7 @@ class Awaited(NamedTuple):
 
 async def committed(
     notifier: Notifier,
-    awaited: Iterable[Awaited],
+    awaited: Iterable[PendingReplication],
     deadline_ms: int,
     has_valid_lease: Callable[[], bool],
 ) -> list[ApiError | None]:
@@ -54,7 +54,7 @@ def in_doubt(name: TopicPartition) -> ApiError:
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}: others may lead it by now")
 
 
-def _try_to_finish(one: Awaited, outcome: list[ApiError | None], number: int) -> bool:
+def _try_to_finish(one: PendingReplication, outcome: list[ApiError | None], number: int) -> bool:
     """Fill in the outcome if it is known; False if that has to be done again."""
     try:
         if not one.partition.is_committed(one.end_offset, one.leader_epoch):

@@ -13,7 +13,7 @@ class CleaningStoppedError(Exception):
     """The broker stops: the running compaction is abandoned."""
 
 
-class CleaningPace:
+class CleanerThrottle:
     """Holds threads back that go too fast, and ends them all when it is stopped."""
 
     def __init__(self, clock: Clock) -> None:

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar, TypeVarTuple
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.maintenance.cleaner_throttle import CleanerThrottle, CleaningStoppedError
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import Offset, TopicPartition
@@ -69,13 +69,17 @@ class LogCleaner:
     """Runs from `start` to `stop`, where the event loop runs."""
 
     def __init__(
-        self, partitions: Partitions, log_dirs: LogDirs, clock: Clock, settings: CleanerSettings
+        self,
+        partitions: HostedPartitions,
+        log_dirs: LogDirs,
+        clock: Clock,
+        settings: CleanerSettings,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._clock = clock
-        self._pace = CleaningPace(clock)
+        self._pace = CleanerThrottle(clock)
         self._threads: ThreadPoolExecutor | None = None
         self._is_started = False
         self._stopping = asyncio.Event()

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar, TypeVarTuple
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.maintenance.cleaner_throttle import CleanerThrottle, CleaningStoppedError
 from ottla.environment.clock import Clock
 from ottla.model.settings.broker_config import DEFAULT_CONFIG, BrokerConfig
 from ottla.replication.partition import Partition
@@ -76,8 +76,8 @@ class ScrubThreads:
     """Threads that read and write whole segments, without getting in the way of other threads."""
 
     def __init__(self, clock: Clock) -> None:
-        self.scrubbing = CleaningPace(clock)
-        self.urgent = CleaningPace(clock)
+        self.scrubbing = CleanerThrottle(clock)
+        self.urgent = CleanerThrottle(clock)
         self.urgent.bytes_per_second = URGENT_BYTES_PER_SECOND
         self._threads: ThreadPoolExecutor | None = None
 
@@ -106,7 +106,7 @@ class LogScrubber:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: HostedPartitions,
         cache: PageCache,
         clock: Clock,
         threads: ScrubThreads,
@@ -186,7 +186,7 @@ class LogScrubber:
     # -- one segment ----------------------------------------------------------------------------
 
     async def _check(
-        self, partition: Partition, log: PartitionLog, target: Target, pace: CleaningPace
+        self, partition: Partition, log: PartitionLog, target: Target, pace: CleanerThrottle
     ) -> None:
         """Read a segment to its end, and fence off damaged ranges."""
 

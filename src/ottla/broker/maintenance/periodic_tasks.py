@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing, has_unflushed_segment
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher, has_unflushed_segment
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
 from ottla.model.api_error import ApiError
@@ -24,14 +24,14 @@ FLUSH_CHECK_MS: Final = 1_000
 _log = logging.getLogger(__name__)
 
 
-class Background:
+class PeriodicTasks:
     """Runs until it is stopped."""
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: HostedPartitions,
         log_dirs: LogDirs,
-        flushing: Flushing,
+        flushing: LogFlusher,
         clock: Clock,
         threads: Executor,
         is_busy: Callable[[Partition], bool] = lambda _: False,

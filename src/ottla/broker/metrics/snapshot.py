@@ -7,8 +7,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
-from ottla.broker.coordinators.transaction_services import Transactions
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.coordinators.transaction_services import TransactionServices
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.exposition import labels
@@ -195,10 +195,10 @@ class Sources:
     config: BrokerConfig
     clock: Clock
     store: MetadataStore
-    partitions: Partitions
+    partitions: HostedPartitions
     log_dirs: LogDirs
     coordinator: GroupCoordinator
-    transactions: Transactions
+    transactions: TransactionServices
     server: Server
     isr_changes: IsrChanges
     elections: Elections

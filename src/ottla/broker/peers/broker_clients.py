@@ -61,7 +61,7 @@ class _Connected(NamedTuple):
     connection: Connection
 
 
-class Peers:
+class BrokerClients:
     """One connection per broker. Belongs to one event loop.
 
     Each broker gets one request at a time, from a task.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ottla.broker.controller.controller_client import LeaveIsr, ReplicaName
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.maintenance.cleaner_throttle import CleaningStoppedError
 from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.replication.replica_fetchers import Hold, Holding
@@ -68,7 +68,7 @@ class DamagedReplicas:
         self,
         broker_id: BrokerId,
         image: Callable[[], ClusterImage],
-        partitions: Partitions,
+        partitions: HostedPartitions,
         leave_isr: LeaveIsr,
         fetchers: Holding,
         repair: RepairReplica,

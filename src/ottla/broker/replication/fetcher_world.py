@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.replication.replication_quotas import FollowerThrottle
 from ottla.concurrency.notifier import Notifier
 from ottla.environment.clock import Clock
@@ -49,6 +49,6 @@ class FetcherWorld:
     network: Network
     clock: Clock
     notifier: Notifier
-    flushing: Flushing
+    flushing: LogFlusher
     throttle: FollowerThrottle
     settings: FetcherSettings

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.controller.controller_client import LeaveIsr, ReplicaName
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.replication.replica_fetchers import Hold, Holding
 from ottla.concurrency.yield_budget import YieldBudget
 from ottla.environment.clock import Clock
@@ -66,7 +66,7 @@ class FullLogDirs:
         self,
         broker_id: BrokerId,
         image: Callable[[], ClusterImage],
-        partitions: Partitions,
+        partitions: HostedPartitions,
         log_dirs: LogDirs,
         clock: Clock,
         threads: Executor,

@@ -12,8 +12,8 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final, TypeVar, TypeVarTuple
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.replication.replication_quotas import Throttle
 from ottla.environment.clock import Clock
@@ -25,7 +25,7 @@ from ottla.replication.partition import Partition
 from ottla.storage.files.checkpoints import Write
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log_dirs.log_dir import LogDir
-from ottla.storage.log_dirs.log_dir_copy import COPY_BYTES, ReplicaMove
+from ottla.storage.log_dirs.log_dir_copy import COPY_BYTES, LogDirCopy
 
 STEPS_AT_ONCE: Final = 2
 """The threads that copy, for all moves together; requests wait for the others."""
@@ -40,14 +40,14 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
-class ReplicaMoves:
+class LogDirMoves:
     """All moves that are under way. Belongs to the loop."""
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: HostedPartitions,
         folders: PartitionLogDirs,
-        flushing: Flushing,
+        flushing: LogFlusher,
         threads: Executor,
         clock: Clock,
         randomness: Randomness,
@@ -128,7 +128,7 @@ class ReplicaMoves:
         source = self._folders.log_dirs.dir_of(name)
         if source is None or name not in target.futures:
             return
-        move = ReplicaMove(name, source, target)
+        move = LogDirCopy(name, source, target)
         task = asyncio.get_running_loop().create_task(self._carry_out(move))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -141,7 +141,7 @@ class ReplicaMoves:
 
     # -- one move -------------------------------------------------------------------------------
 
-    async def _carry_out(self, move: ReplicaMove) -> None:
+    async def _carry_out(self, move: LogDirCopy) -> None:
         name, path = move.partition, move.target.path
         _log.info("%s: is being moved from %s to %s", name, move.source.path, path)
         try:
@@ -161,10 +161,10 @@ class ReplicaMoves:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), wait_ms / 1000)
 
-    def _is_under_way(self, move: ReplicaMove) -> bool:
+    def _is_under_way(self, move: LogDirCopy) -> bool:
         return not self._stopping.is_set() and move.is_under_way
 
-    async def _copy(self, move: ReplicaMove) -> None:
+    async def _copy(self, move: LogDirCopy) -> None:
         """Copy until little is left, and make it durable."""
         count = 0
         while self._is_under_way(move) and move.left_bytes > COPY_BYTES:
@@ -178,7 +178,7 @@ class ReplicaMoves:
         if self._is_under_way(move):
             await self._run(move.copy.flush, self._clock.now_ms())
 
-    async def _copy_some(self, move: ReplicaMove) -> bool:
+    async def _copy_some(self, move: LogDirCopy) -> bool:
         step = move.begin()
         if step is not None:
             self._throttle.count(step.size_bytes)
@@ -186,7 +186,7 @@ class ReplicaMoves:
                 await self._run(step.run, self._clock.now_ms())
         return step is not None
 
-    async def _swap(self, move: ReplicaMove) -> bool:
+    async def _swap(self, move: LogDirCopy) -> bool:
         """Bring the copy to the end, and let it be the partition; False if that did not succeed."""
         partition = self._partitions.find(move.partition)
         if partition is None or partition.log is not move.log:
@@ -211,7 +211,7 @@ class ReplicaMoves:
         return True
 
     async def _drop(
-        self, name: TopicPartition, log_dir: LogDir, move: ReplicaMove | None = None
+        self, name: TopicPartition, log_dir: LogDir, move: LogDirCopy | None = None
     ) -> None:
         """Drop a future replica; with a move, only if it belongs to that move."""
         future = log_dir.futures.get(name)

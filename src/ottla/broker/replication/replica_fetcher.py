@@ -339,7 +339,11 @@ class ReplicaFetcher:
         if not position.is_answered():
             self._session.put(position.key)
         elif start_offset > partition.log.end_offset or position.has_nothing:
-            _log.warning("%s: begins anew at %d, as its leader does", partition.name, start_offset)
+            _log.warning(
+                "%s: starts over at offset %d, the log start of its leader",
+                partition.name,
+                start_offset,
+            )
             if partition.restart_at(start_offset, self._world.clock.now_ms()):
                 _log.error(_LOST, partition.name)
             self._session.put(position.key)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.controller.controller_client import ActiveController, LeaveIsr, ReplicaName
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.hosting.metadata_applier import PartitionRoles
 from ottla.broker.maintenance.log_scrubber import (
     SUSPECTS_MS,
@@ -17,7 +17,7 @@ from ottla.broker.maintenance.log_scrubber import (
     ScrubSettings,
     ScrubThreads,
 )
-from ottla.broker.maintenance.periodic_tasks import Background
+from ottla.broker.maintenance.periodic_tasks import PeriodicTasks
 from ottla.broker.replication.damaged_replicas import LOOK_MS as DAMAGED_LOOK_MS
 from ottla.broker.replication.damaged_replicas import DamagedReplicas
 from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
@@ -47,7 +47,7 @@ LOOK_MS: Final = 500
 _log = logging.getLogger(__name__)
 
 
-class LostReplicas:
+class OfflineReplicas:
     """Reports unusable replicas of this broker to the controller, so that others lead.
 
     Their disk has failed, now or at the last start; or it was too full to create them. The report
@@ -61,7 +61,7 @@ class LostReplicas:
         self,
         broker_id: BrokerId,
         image: Callable[[], ClusterImage],
-        partitions: Partitions,
+        partitions: HostedPartitions,
         leave_isr: LeaveIsr,
         unfollow: Callable[[Partition], None],
     ) -> None:
@@ -102,7 +102,7 @@ class HighWatermarks:
     A restarted broker serves its readers up to them at once, and gets the rest from the leaders.
     """
 
-    def __init__(self, partitions: Partitions, log_dirs: LogDirs, threads: Executor) -> None:
+    def __init__(self, partitions: HostedPartitions, log_dirs: LogDirs, threads: Executor) -> None:
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._threads = threads
@@ -150,9 +150,9 @@ class ReplicationSources:
     network: Network
     threads: Executor
     notifier: Notifier
-    flushing: Flushing
+    flushing: LogFlusher
     throttles: Throttles
-    partitions: Partitions
+    partitions: HostedPartitions
     log_dirs: LogDirs
     image: Callable[[], ClusterImage]
     broker_epoch: Callable[[], int]
@@ -184,7 +184,7 @@ class Replication:
             sources.clock,
             config.replica_lag_time_max_ms,
         )
-        self._lost_replicas = LostReplicas(
+        self._lost_replicas = OfflineReplicas(
             config.node_id,
             sources.image,
             sources.partitions,
@@ -236,7 +236,7 @@ class Replication:
             self.scrubber.counts,
         )
 
-    def start(self, background: Background) -> None:
+    def start(self, background: PeriodicTasks) -> None:
         """Begin to follow, now that this broker has registered, and to look after the rest."""
         self._fetchers.start()
         lag_ms = self._config.replica_lag_time_max_ms

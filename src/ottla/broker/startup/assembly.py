@@ -8,25 +8,25 @@ from threading import Lock
 from typing import Final, NamedTuple, Self
 
 from ottla.broker.controller.topic_creation import TopicCreation
-from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
+from ottla.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
-from ottla.broker.coordinators.transaction_services import Transactions
+from ottla.broker.coordinators.transaction_services import TransactionServices
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
-from ottla.broker.data.message_format_conversion import OldFormats
-from ottla.broker.describing.metadata_view import ClusterView, CurrentLeaders
+from ottla.broker.data.message_format_conversion import MessageFormatConversion
+from ottla.broker.describing.metadata_view import CurrentLeaders, MetadataView
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handlers import api_versions
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.hosting.live_config import LiveConfig
-from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.log_flusher import LogFlusher
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.maintenance.log_cleaner import CleanerSettings, LogCleaner
-from ottla.broker.maintenance.periodic_tasks import Background
+from ottla.broker.maintenance.periodic_tasks import PeriodicTasks
 from ottla.broker.peers.broker_clients import PeersWorld
-from ottla.broker.replication.log_dir_moves import ReplicaMoves
+from ottla.broker.replication.log_dir_moves import LogDirMoves
 from ottla.broker.replication.replication_quotas import Throttles
 from ottla.broker.replication.replication_service import Replication, ReplicationSources
 from ottla.broker.requests.routes import Route
@@ -103,7 +103,7 @@ class Broker:
         self.config = config
         self.operations = operations
         self.endpoints = Endpoints()
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         self.service = service
         self._environment = environment
         self._threads = threads
@@ -112,7 +112,7 @@ class Broker:
         self._live_config = LiveConfig(config)
         self._log_dirs = log_dirs
         self._notifier = notifier
-        self._flushing = Flushing(threads, clock)
+        self._flushing = LogFlusher(threads, clock)
         self._throttles = Throttles(config, clock)
         self._replication = self._make_replication()
         self._routes: dict[int, Route] = {}
@@ -127,12 +127,12 @@ class Broker:
             environment.network,
         )
         self._coordinator: GroupCoordinator | None = None
-        self._transactions: Transactions | None = None
+        self._transactions: TransactionServices | None = None
         self._cleaner = LogCleaner(
             self.partitions, log_dirs, clock, CleanerSettings.from_config(config)
         )
-        self._background: Background | None = None
-        self._moves: ReplicaMoves | None = None
+        self._background: PeriodicTasks | None = None
+        self._moves: LogDirMoves | None = None
         self._are_logs_open = False
         self._folders = PartitionLogDirs(log_dirs, threads, clock, environment.randomness)
         self.folder_locks = ExitStack()
@@ -199,7 +199,7 @@ class Broker:
             )
         )
 
-    async def _open_partitions(self) -> ImageFollower:
+    async def _open_partitions(self) -> MetadataApplier:
         """Open the logs on the disks, and apply the metadata to them from now on."""
         self._live_config.subscribe(
             lambda config: self._server.change_limits(_connection_limits(config, self._environment))
@@ -211,15 +211,15 @@ class Broker:
         self._live_config.subscribe(self._replication.apply)
         self._live_config.take(self._store.image)
         self._store.subscribe(self._live_config.on_change)
-        follower = ImageFollower(
+        follower = MetadataApplier(
             self._replication.roles, self._folders, self.partitions, self._live_config
         )
         await self.metadata.follow_with(follower)
         return follower
 
-    def _resume_moves(self) -> ReplicaMoves:
+    def _resume_moves(self) -> LogDirMoves:
         """Continue the moves between log dirs."""
-        moves = ReplicaMoves(
+        moves = LogDirMoves(
             self.partitions,
             self._folders,
             self._flushing,
@@ -276,7 +276,7 @@ class Broker:
         )
 
     def _tell_that_it_is_ready(
-        self, coordinator: GroupCoordinator, transactions: Transactions
+        self, coordinator: GroupCoordinator, transactions: TransactionServices
     ) -> None:
         self.operations.announce_ready(
             self._store,
@@ -289,16 +289,16 @@ class Broker:
             self.metadata.controller.is_here,
         )
 
-    def _view(self) -> ClusterView:
-        return ClusterView(
+    def _view(self) -> MetadataView:
+        return MetadataView(
             self.config.node_id,
             lambda: self._store.image,
             self.partitions,
             self.metadata.has_valid_lease,
         )
 
-    def _start_background(self, follower: ImageFollower) -> Background:
-        background = Background(
+    def _start_background(self, follower: MetadataApplier) -> PeriodicTasks:
+        background = PeriodicTasks(
             self.partitions,
             self._log_dirs,
             self._flushing,
@@ -331,7 +331,7 @@ class Broker:
         coordinator = GroupCoordinator(
             world,
             GroupSettings.from_config(config),
-            OffsetsTopic(
+            ConsumerOffsetsTopic(
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_segment_bytes,
                 1 if self.metadata.is_alone else config.offsets_topic_replication_factor,
@@ -343,8 +343,10 @@ class Broker:
         coordinator.open_if_there()
         return coordinator
 
-    def _open_transactions(self, world: CoordinatorWorld, groups: GroupCoordinator) -> Transactions:
-        return Transactions.open(
+    def _open_transactions(
+        self, world: CoordinatorWorld, groups: GroupCoordinator
+    ) -> TransactionServices:
+        return TransactionServices.open(
             self.config,
             world,
             self._peers_world(),
@@ -385,8 +387,8 @@ class Broker:
         self,
         world: CoordinatorWorld,
         groups: GroupCoordinator,
-        transactions: Transactions,
-        moves: ReplicaMoves,
+        transactions: TransactionServices,
+        moves: LogDirMoves,
     ) -> dict[int, Route]:
         """Return the whole table, which ApiVersions advertises."""
         store, slices = self._store, self._slices
@@ -421,13 +423,13 @@ class Broker:
     def _data_routes(
         self,
         world: CoordinatorWorld,
-        view: ClusterView,
-        transactions: Transactions,
+        view: MetadataView,
+        transactions: TransactionServices,
         verification: TransactionVerification,
     ) -> dict[int, Route]:
         meters, slices = self.operations.meters, self._slices
         leaders = CurrentLeaders(lambda: view.image)
-        old_formats = OldFormats(self._threads)
+        old_formats = MessageFormatConversion(self._threads)
         return {
             **produce_routes(
                 world,
@@ -452,7 +454,7 @@ class Broker:
             **offset_routes(world, leaders, slices),
         }
 
-    def _verification(self, transactions: Transactions) -> TransactionVerification:
+    def _verification(self, transactions: TransactionServices) -> TransactionVerification:
         return TransactionVerification(
             self._environment.clock,
             self._notifier,

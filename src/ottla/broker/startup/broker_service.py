@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ottla.broker.controller.topic_creation import TopicCreation
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.metadata_store.image_publisher import OnChange
 from ottla.broker.peers.broker_clients import PeersWorld
 from ottla.concurrency.notifier import Notifier
@@ -27,9 +27,9 @@ class BrokerAccess:
 
     loop: asyncio.AbstractEventLoop
     config: BrokerConfig
-    partitions: Partitions
+    partitions: HostedPartitions
     notifier: Notifier
-    flushing: Flushing
+    flushing: LogFlusher
     clock: Clock
     threads: Executor
     creation: TopicCreation

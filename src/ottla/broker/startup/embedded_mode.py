@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.metadata_propagation import nobody
 from ottla.broker.handlers import describe_quorum
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.routes import Route, Routes
@@ -45,7 +45,7 @@ class Embedded:
         self.directory_ids = directory_ids
         self.broker_epoch = -1
         self.controller = ActiveController(node_id, lambda: self.broker_epoch, store, clock)
-        self._follower: ImageFollower | None = None
+        self._follower: MetadataApplier | None = None
 
     @classmethod
     def open(
@@ -77,7 +77,7 @@ class Embedded:
         )
         return cls(config.node_id, store, store.identity.directory_ids, environment.clock)
 
-    async def follow_with(self, follower: ImageFollower) -> None:
+    async def follow_with(self, follower: MetadataApplier) -> None:
         """Open every log, and let it lead: all metadata is here."""
         self._follower = follower
         await follower.open_all(self.store.image)

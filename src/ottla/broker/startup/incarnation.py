@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.startup.lost_tail import LostTail
 from ottla.metadata.image import ClusterImage
@@ -31,18 +31,18 @@ class Incarnation:
         self._broker_epoch = broker_epoch
         self._lost_tail = lost_tail
         self._threads = threads
-        self._follower: ImageFollower | None = None
+        self._follower: MetadataApplier | None = None
         self._has_begun = False
         self.may_have_lost_tail = True
         """Whether the ends of logs may be missing, and the cluster does not know of it yet."""
 
     @property
-    def follower(self) -> ImageFollower:
+    def follower(self) -> MetadataApplier:
         """The follower of the images, from `open_logs` on."""
         assert self._follower is not None
         return self._follower
 
-    async def open_logs(self, follower: ImageFollower, image: ClusterImage) -> None:
+    async def open_logs(self, follower: MetadataApplier, image: ClusterImage) -> None:
         """Open the logs of the topics that are known before the registration."""
         self._follower = follower
         self.may_have_lost_tail = self._lost_tail.may_be_lost()

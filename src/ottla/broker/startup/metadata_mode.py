@@ -7,7 +7,7 @@ from typing import Protocol
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.metadata_log_server import MetadataFetch
 from ottla.broker.controller.metadata_propagation import Spread
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.requests.routes import Route, Routes
 from ottla.metadata.image import BrokerImage
@@ -66,7 +66,7 @@ class MetadataMode(Protocol):
         """Whether the cluster knows of all lost tails: a clean-shutdown marker would hide them."""
         ...
 
-    async def follow_with(self, follower: ImageFollower) -> None:
+    async def follow_with(self, follower: MetadataApplier) -> None:
         """Return when the logs are open; follow the metadata from then on."""
         ...
 

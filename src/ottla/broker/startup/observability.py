@@ -8,8 +8,8 @@ from typing import Any, Final, Self
 
 from ottla.broker.admin.admin_server import AdminServer
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
-from ottla.broker.coordinators.transaction_services import Transactions
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.coordinators.transaction_services import TransactionServices
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.metrics.loop_watch import LoopWatch
 from ottla.broker.metrics.snapshot import CountedColdReads, Elections, Sources
@@ -170,10 +170,10 @@ class Operations:
     def announce_ready(
         self,
         store: MetadataStore,
-        partitions: Partitions,
+        partitions: HostedPartitions,
         log_dirs: LogDirs,
         coordinator: GroupCoordinator,
-        transactions: Transactions,
+        transactions: TransactionServices,
         server: Server,
         replication: Replication,
         is_controller: Callable[[], bool],

@@ -12,14 +12,14 @@ from ottla.broker.controller.metadata_log_server import MetadataFetch
 from ottla.broker.controller.topic_creation import TopicCreation
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
-from ottla.broker.coordinators.transaction_services import Transactions
+from ottla.broker.coordinators.transaction_services import TransactionServices
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.data.batch_validation import BatchValidation
 from ottla.broker.data.fetch_sessions import FetchSessions
-from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.data.message_format_conversion import MessageFormatConversion
 from ottla.broker.data.preferred_replicas import RACK_AWARE, PreferredReplicas
 from ottla.broker.describing.client_telemetry import ClientTelemetry, LoggingSink
-from ottla.broker.describing.metadata_view import ClusterView, CurrentLeaders
+from ottla.broker.describing.metadata_view import CurrentLeaders, MetadataView
 from ottla.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -82,7 +82,7 @@ from ottla.broker.handlers.unsupported import VERSIONS_AND_REFUSALS, Unsupported
 from ottla.broker.hosting.live_config import LiveConfig
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.metadata_store.store import MetadataStore
-from ottla.broker.replication.log_dir_moves import ReplicaMoves
+from ottla.broker.replication.log_dir_moves import LogDirMoves
 from ottla.broker.replication.replication_quotas import LeaderThrottle
 from ottla.broker.requests.request_metrics import Meters
 from ottla.broker.requests.routes import Route
@@ -105,10 +105,10 @@ for features, which clients choose by ApiVersions."""
 def produce_routes(
     world: CoordinatorWorld,
     leaders: CurrentLeaders,
-    old_formats: OldFormats,
+    old_formats: MessageFormatConversion,
     threads: Executor,
     meters: Meters,
-    transactions: Transactions,
+    transactions: TransactionServices,
     verification: TransactionVerification,
     slices: TimeSlices,
 ) -> dict[int, Route]:
@@ -136,9 +136,9 @@ def produce_routes(
 
 def fetch_routes(
     world: CoordinatorWorld,
-    view: ClusterView,
+    view: MetadataView,
     config: BrokerConfig,
-    old_formats: OldFormats,
+    old_formats: MessageFormatConversion,
     meters: Meters,
     throttle: LeaderThrottle,
     slices: TimeSlices,
@@ -185,7 +185,7 @@ def offset_routes(
 
 
 def topic_routes(
-    view: ClusterView,
+    view: MetadataView,
     creation: TopicCreation,
     coordinator: GroupCoordinator,
     slices: TimeSlices,
@@ -232,7 +232,7 @@ def replica_routes(store: MetadataStore) -> dict[int, Route]:
 
 def log_dir_routes(
     folders: PartitionLogDirs,
-    moves: ReplicaMoves,
+    moves: LogDirMoves,
     disk: Disk,
     threads: Executor,
     slices: TimeSlices,
@@ -250,7 +250,7 @@ def log_dir_routes(
 
 
 def cluster_routes(
-    view: ClusterView, controller: ActiveController, store: MetadataStore
+    view: MetadataView, controller: ActiveController, store: MetadataStore
 ) -> dict[int, Route]:
     """Create the handlers of brokers and features."""
     describe = describe_cluster.DescribeClusterHandler(view, controller)
@@ -310,9 +310,9 @@ def controller_routes(store: MetadataStore) -> dict[int, Route]:
 
 def group_routes(
     world: CoordinatorWorld,
-    view: ClusterView,
+    view: MetadataView,
     coordinator: GroupCoordinator,
-    transactions: Transactions,
+    transactions: TransactionServices,
     verification: TransactionVerification,
     slices: TimeSlices,
 ) -> dict[int, Route]:
@@ -354,7 +354,7 @@ def group_routes(
 
 
 def transaction_routes(
-    groups: GroupCoordinator, transactions: Transactions, store: MetadataStore
+    groups: GroupCoordinator, transactions: TransactionServices, store: MetadataStore
 ) -> dict[int, Route]:
     """Create the handlers of transactions and their producers."""
     coordinator = transactions.coordinator

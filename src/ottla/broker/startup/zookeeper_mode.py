@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from ottla.broker.controller.cluster_membership import Cluster
 from ottla.broker.controller.metadata_log_client import ControllerMetadata
 from ottla.broker.controller.request_forwarding import Forwarding
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT
 from ottla.broker.metadata_store.meta_properties import claim_log_dirs
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
@@ -125,7 +125,7 @@ class InZooKeeper:
         """Whether the end of no log is missing, or the cluster has recorded it."""
         return not self._incarnation.may_have_lost_tail
 
-    async def follow_with(self, follower: ImageFollower) -> None:
+    async def follow_with(self, follower: MetadataApplier) -> None:
         """Open the logs; they get their roles once the broker is registered."""
         await self._incarnation.open_logs(follower, await self.store.look_ahead())
         self._incarnation.follow(self.store)

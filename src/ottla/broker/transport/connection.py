@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from ottla.broker.dispatch import Peer
 from ottla.broker.requests.request_limits import counted_bytes, frame_bytes_max_of
 from ottla.broker.transport.connection_limits import CloseReason
-from ottla.broker.transport.pipelined_requests import InFlight, Request
-from ottla.broker.transport.response_writer import Outgoing, Progress
+from ottla.broker.transport.pipelined_requests import PipelinedRequests, Request
+from ottla.broker.transport.response_writer import Progress, ResponseWriter
 from ottla.broker.transport.shared import Shared
 from ottla.concurrency.eager_task import start
 from ottla.environment.network import StreamSocket
@@ -82,8 +82,8 @@ class Connection:
         self._incoming = FrameReader(
             shared.limits.frame_bytes_max, shared.scratch, shared.pool, frame_bytes_max_of
         )
-        self._outgoing = Outgoing(shared.cold_reads, shared.threads)
-        self._in_flight = InFlight()
+        self._outgoing = ResponseWriter(shared.cold_reads, shared.threads)
+        self._in_flight = PipelinedRequests()
         self._held_bytes = 0  # the incoming side's share of the request memory
         self._has_backlog = False  # frames are here that may not be begun yet
         self._is_reading = self._is_writing = self._is_fetching = False

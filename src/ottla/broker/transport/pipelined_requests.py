@@ -26,7 +26,7 @@ class Request:
         self.waiting = None
 
 
-class InFlight:
+class PipelinedRequests:
     """Holds completed responses back until all earlier ones are sent.
 
     A refused request gets no response, nor does any later request.

@@ -70,7 +70,7 @@ class Chunk(NamedTuple):
     size_bytes: int
 
 
-class Outgoing:
+class ResponseWriter:
     """The pieces that wait to be sent on one socket."""
 
     __slots__ = (

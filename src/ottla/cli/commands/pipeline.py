@@ -12,7 +12,7 @@ from ottla.cli.support.output import OutputFormat, Row, show
 from ottla.cli.support.pipeline_status import FLOW_COLUMNS, flow_rows, is_on_a_terminal, shown_live
 from ottla.pipelines.running.folders import (
     STATE_DIR,
-    PipelineFolder,
+    PipelineDirectory,
     all_pipelines,
     pipeline_folder,
     state_folder,
@@ -115,9 +115,9 @@ def list_pipelines(state_dir: StateDir = None, form: Format = OutputFormat.TABLE
 @pipelines.command("status")
 def status(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…", help="Default: all that run.")
+        list[str] | None, typer.Argument(metavar="NAME…", help="Default: all running pipelines.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, on a terminal too.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the table once, and exit.")] = False,
     state_dir: StateDir = None,
     form: Format = OutputFormat.TABLE,
 ) -> None:
@@ -140,7 +140,9 @@ def status(
 @pipelines.command("stop")
 def stop_pipeline(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pipeline.")],
-    timeout: Annotated[float, typer.Option(help="How many seconds it gets.")] = STOP_SECONDS,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds until it has to have stopped.")
+    ] = STOP_SECONDS,
     state_dir: StateDir = None,
 ) -> None:
     """Stop a pipeline, and wait until it has stopped."""
@@ -151,7 +153,7 @@ def stop_pipeline(
     say(f"pipeline {name} has stopped")
 
 
-def _row(folder: PipelineFolder) -> Row:
+def _row(folder: PipelineDirectory) -> Row:
     record = present_record(folder)
     assert record is not None, "it was found by its record"
     is_running = record.outcome is Outcome.RUNNING

@@ -7,7 +7,7 @@ LOOPS: Final = (
     "ottla.clients.records._murmur2",
     "ottla.clients.producer.batching._accumulator",
     "ottla.clients.producer.bulk._bulk",
-    "ottla.clients.producer.sending._express",
+    "ottla.clients.producer.sending._direct_send",
     "ottla.schemas.arrow._avro_decode",
     "ottla.schemas.arrow._avro_encode",
     "ottla.schemas.arrow._json_decode",

@@ -23,7 +23,7 @@ from ottla.clients.cluster.unclosed_warnings import watch
 from ottla.clients.config.settings import read_client_settings
 from ottla.clients.errors import ClientClosedError
 from ottla.clients.threads.loop_thread import LoopThread
-from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.not_picklable import NotPicklable
 from ottla.runtime.randomness import SystemRandomness
 
 N = TypeVar("N")
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Face(Generic[N]):
+class SyncFacade(Generic[N]):
     """An asynchronous object, with the thread that runs its calls."""
 
     def __init__(self, thread: LoopThread, behind: N) -> None:
@@ -44,17 +44,17 @@ class Face(Generic[N]):
 
 def blocking(
     method: Callable[Concatenate[N, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Face[N], P], R]:
+) -> Callable[Concatenate[SyncFacade[N], P], R]:
     """Make a method of a facade: it waits for the result of the asynchronous method."""
 
     @wraps(method)
-    def wait(face: Face[N], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return face._wait(lambda behind: method(behind, *args, **kwargs))  # noqa: SLF001 - its own
+    def wait(facade: SyncFacade[N], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return facade._wait(lambda behind: method(behind, *args, **kwargs))  # noqa: SLF001 - its own
 
     return wait
 
 
-class Topics(Face[TopicAdmin]):
+class Topics(SyncFacade[TopicAdmin]):
     """Topics. Each call takes one name or several, and returns results by name."""
 
     list = blocking(TopicAdmin.list)
@@ -64,7 +64,7 @@ class Topics(Face[TopicAdmin]):
     delete = blocking(TopicAdmin.delete)
 
 
-class Configs(Face[ConfigAdmin]):
+class Configs(SyncFacade[ConfigAdmin]):
     """Settings. The settings of a single broker are read from that broker."""
 
     describe = blocking(ConfigAdmin.describe)
@@ -73,7 +73,7 @@ class Configs(Face[ConfigAdmin]):
     list_resources = blocking(ConfigAdmin.list_resources)
 
 
-class Groups(Face[GroupAdmin]):
+class Groups(SyncFacade[GroupAdmin]):
     """Groups. Requests go to each group's coordinator."""
 
     list = blocking(GroupAdmin.list)
@@ -85,7 +85,7 @@ class Groups(Face[GroupAdmin]):
     delete_offsets = blocking(GroupAdmin.delete_offsets)
 
 
-class Offsets(Face[OffsetAdmin]):
+class Offsets(SyncFacade[OffsetAdmin]):
     """Offsets. Requests go to the leaders, and are retried after leader changes."""
 
     find = blocking(OffsetAdmin.find)
@@ -93,7 +93,7 @@ class Offsets(Face[OffsetAdmin]):
     delete_before = blocking(OffsetAdmin.delete_before)
 
 
-class Partitions(Face[PartitionAdmin]):
+class Partitions(SyncFacade[PartitionAdmin]):
     """Partitions: replicas and leaders."""
 
     describe = blocking(PartitionAdmin.describe)
@@ -103,7 +103,7 @@ class Partitions(Face[PartitionAdmin]):
     move_to_folders = blocking(PartitionAdmin.move_to_folders)
 
 
-class Cluster(Face[ClusterAdmin]):
+class Cluster(SyncFacade[ClusterAdmin]):
     """Brokers and the cluster."""
 
     describe = blocking(ClusterAdmin.describe)
@@ -117,7 +117,7 @@ class Cluster(Face[ClusterAdmin]):
     remove_voter = blocking(ClusterAdmin.remove_voter)
 
 
-class Transactions(Face[TransactionAdmin]):
+class Transactions(SyncFacade[TransactionAdmin]):
     """Transactions. Requests go to their coordinators."""
 
     list = blocking(TransactionAdmin.list)
@@ -127,7 +127,7 @@ class Transactions(Face[TransactionAdmin]):
     hanging = blocking(TransactionAdmin.hanging)
 
 
-class Producers(Face[ProducerAdmin]):
+class Producers(SyncFacade[ProducerAdmin]):
     """Producers. Requests go to the leaders, and are retried after leader changes."""
 
     describe = blocking(ProducerAdmin.describe)
@@ -135,7 +135,7 @@ class Producers(Face[ProducerAdmin]):
     abort = blocking(ProducerAdmin.abort)
 
 
-class Admin(Rooted):
+class Admin(NotPicklable):
     """Every administrative call. Use it in `with`, from any number of threads.
 
     Settings have Kafka's names, in a dict or as keywords with underscores. A call about several

@@ -14,11 +14,11 @@ from ottla.clients.admin.admin_transactions import TransactionAdmin
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.cluster.unclosed_warnings import watch
 from ottla.clients.config.settings import read_client_settings
-from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.not_picklable import NotPicklable
 from ottla.runtime.randomness import SystemRandomness
 
 
-class AsyncAdmin(Rooted):
+class AsyncAdmin(NotPicklable):
     """Every administrative call, for asyncio. Use it in `async with`, in one event loop.
 
     Settings have Kafka's names, in a dict or as keywords with underscores. A call about several

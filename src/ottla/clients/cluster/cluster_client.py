@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from ottla.clients.cluster.cluster_metadata import KnownCluster
+from ottla.clients.cluster.cluster_metadata import ClusterMetadata
 from ottla.clients.cluster.connections import Connections, connect
 from ottla.clients.config.settings import ClientSettings
 from ottla.clients.errors import RETRIABLE, NoResponseError, UnreachableError, check, only
@@ -138,7 +138,7 @@ class ClusterView:
         self._randomness = randomness
         self._connections = Connections(settings, connect, randomness)
         self._siblings: WeakKeyDictionary[ClusterView, None] = WeakKeyDictionary()  # in order
-        self._known = KnownCluster()
+        self._known = ClusterMetadata()
         self._metadata = MetadataRequests(self._ask_metadata)
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._answered_at: float | None = None

@@ -37,7 +37,7 @@ class _Known:
         return self.partition_by_index
 
 
-class KnownCluster:
+class ClusterMetadata:
     """The latest metadata. Times are on the event loop's clock."""
 
     def __init__(self) -> None:

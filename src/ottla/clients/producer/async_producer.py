@@ -10,8 +10,8 @@ from ottla.clients.cluster.unclosed_warnings import watch
 from ottla.clients.producer.batching.accumulator import Delivery, OnDelivery
 from ottla.clients.producer.batching.record_encoding import (
     Headers,
-    Preparation,
     ProducerRecord,
+    RecordEncoding,
     explained,
     open_schemas,
 )
@@ -19,14 +19,14 @@ from ottla.clients.producer.bulk_calls import AsyncBulkCalls
 from ottla.clients.producer.core import ProducerCore
 from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transaction_calls import AsyncTransactionCalls
-from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.not_picklable import NotPicklable
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 
 
-class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
+class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, NotPicklable):
     """Sends records to a cluster. Use it in `async with`, in one event loop.
 
     Records are collected into batches. `send` returns as soon as its record is queued; it waits
@@ -65,8 +65,8 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         self.settings = settings
         self._world = (view, clock, randomness)
         self._is_watched = False
-        self._preparation = Preparation(settings)
-        self._is_plain = not self._preparation.is_needed
+        self._encoding = RecordEncoding(settings)
+        self._is_plain = not self._encoding.is_needed
         self._made: ProducerCore | None = None
 
     async def __aenter__(self) -> Self:
@@ -106,7 +106,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
         arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
         if not self._is_plain:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers)
-            arguments = await self._preparation.prepare_in_loop(record, on_delivery)
+            arguments = await self._encoding.prepare_in_loop(record, on_delivery)
         try:
             delivery = core.accumulator.append(*arguments)
         except (TypeError, ValueError) as error:
@@ -132,7 +132,7 @@ class AsyncProducer(AsyncTransactionCalls, AsyncBulkCalls, Rooted):
     async def close(self, timeout: float | None = None) -> None:
         """Deliver the sent records within the timeout, and close; the remaining records fail."""
         await self._core.close(timeout)
-        self._preparation.close()
+        self._encoding.close()
         if self._registry is not None:
             await self._registry.close()
 

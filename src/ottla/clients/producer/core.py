@@ -16,7 +16,7 @@ from ottla.clients.producer.sending.sender import Sender
 from ottla.clients.producer.state.errors import BufferFullError, ProducerClosedError
 from ottla.clients.producer.state.producer_identity import Identity, NoIdentity, PlainIdentity
 from ottla.clients.producer.state.settings import ProducerSettings
-from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.coordinator_client import CoordinatorClient
 from ottla.clients.producer.transactions.transaction_errors import TransactionStateError
 from ottla.clients.producer.transactions.transactions import Transactions
 from ottla.clients.records.partitioner import make_partitioner
@@ -73,7 +73,7 @@ class ProducerCore:
         identity: Identity = PlainIdentity(view) if settings.enable_idempotence else NoIdentity()
         self.transactions: Transactions | None = None
         if settings.transactional_id is not None:
-            coordinator = TransactionCoordinator(view, settings.transactional_id)
+            coordinator = CoordinatorClient(view, settings.transactional_id)
             identity = self.transactions = Transactions(coordinator, settings, self)
         self.sender = Sender(view, clock, settings, self.accumulator, identity, epoll)
         self.sender.completion.on_room = self._tell_room

@@ -13,8 +13,8 @@ from ottla.clients.errors import ClientClosedError
 from ottla.clients.producer.batching.accumulator import Delivery, OnDelivery
 from ottla.clients.producer.batching.record_encoding import (
     Headers,
-    Preparation,
     ProducerRecord,
+    RecordEncoding,
     explained,
     open_schemas,
 )
@@ -23,12 +23,12 @@ from ottla.clients.producer.core import ProducerCore
 from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
 from ottla.clients.producer.transaction_calls import TransactionCalls
 from ottla.clients.threads.loop_thread import LoopThread
-from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.not_picklable import NotPicklable
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandomness
 
 
-class Producer(TransactionCalls, BulkCalls, Rooted):
+class Producer(TransactionCalls, BulkCalls, NotPicklable):
     """Sends records to a cluster, from any number of threads. Use it in `with`.
 
     `send` puts a record into a batch in the caller's thread, and returns; the producer's own
@@ -39,8 +39,8 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
     def __init__(self, settings: Mapping[str, Any] | None = None, **keywords: Any) -> None:
         client, own = read_producer_settings(settings, keywords)
         self.settings, self._registry = open_schemas(own, is_async=False)
-        self._preparation = Preparation(self.settings)
-        self._is_plain = not self._preparation.is_needed
+        self._encoding = RecordEncoding(self.settings)
+        self._is_plain = not self._encoding.is_needed
         self._thread = LoopThread(f"producer {client.client_id}")
         self._beginning = Lock()
         self._core = self._thread.run(_make_core(client, self.settings, self._thread))
@@ -83,7 +83,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
             arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
         else:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers)
-            arguments = self._preparation.prepare(record, on_delivery)
+            arguments = self._encoding.prepare(record, on_delivery)
             delivery = self._append(*arguments)
             if delivery is not None:
                 return delivery
@@ -105,7 +105,7 @@ class Producer(TransactionCalls, BulkCalls, Rooted):
         """Deliver the sent records within the timeout, and close; the remaining records fail."""
         with suppress(ClientClosedError):  # closed before
             self._thread.run(self._core.close(timeout))
-            self._preparation.close()
+            self._encoding.close()
             if self._registry is not None:
                 self._registry.close()
         self._thread.close()

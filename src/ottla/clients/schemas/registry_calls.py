@@ -20,7 +20,7 @@ from ottla.clients.schemas.registry_http import (
 from ottla.clients.schemas.schema_json import schema_from_json, schema_to_json, without_none
 from ottla.clients.schemas.schema_settings import RegistrySettings, Server
 from ottla.environment.clock import Clock
-from ottla.model.api_error import PortableError
+from ottla.model.api_error import PicklableError
 from ottla.schemas.parsed_schema import InvalidSchemaError, ParsedSchema
 from ottla.schemas.schema import Schema
 
@@ -39,7 +39,7 @@ _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 
 
-class RegistryError(PortableError):
+class RegistryError(PicklableError):
     """The registry refused a request. `code` is Confluent's error code, such as 40401."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
@@ -49,7 +49,7 @@ class RegistryError(PortableError):
         self.message = message
 
 
-class RegistryUnreachableError(PortableError, ConnectionError):
+class RegistryUnreachableError(PicklableError, ConnectionError):
     """No server of the registry answered; a retry may help."""
 
 

@@ -12,14 +12,14 @@ from ottla.clients.schemas.registry_calls import (
 )
 from ottla.clients.schemas.registry_http import AsyncTransport, SocketTransport, tls_context
 from ottla.clients.schemas.schema_settings import RegistrySettings, read_registry_settings
-from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.not_picklable import NotPicklable
 from ottla.environment.clock import Clock
 from ottla.runtime.clock import SystemClock
 from ottla.schemas.parsed_schema import ParsedSchema
 from ottla.schemas.schema import Schema
 
 
-class RegistryClient(Rooted):
+class RegistryClient(NotPicklable):
     """Calls a schema registry, from any number of threads. Use it in `with`.
 
     Settings are `url` (several, separated by commas, for fail-over), `basic.auth.user.info`, and
@@ -151,7 +151,7 @@ class RegistryClient(Rooted):
         return complete(self.calls.delete_version(subject, version, permanent))
 
 
-class AsyncRegistryClient(Rooted):
+class AsyncRegistryClient(NotPicklable):
     """The calls of `RegistryClient`, for asyncio. Use it in `async with`, in one event loop."""
 
     def __init__(

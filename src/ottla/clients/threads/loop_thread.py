@@ -370,7 +370,7 @@ async def _end(at_end: list[Callable[[], object]]) -> None:
         try:
             function()
         except Exception:  # noqa: BLE001 - everything else has to end all the same
-            _log.exception("a client did not end in order")
+            _log.exception("closing a client failed")
     remaining = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
     for task in remaining:
         task.cancel()

@@ -3,7 +3,7 @@
 from typing import NoReturn, SupportsIndex
 
 
-class Rooted:
+class NotPicklable:
     """A client: its connections, threads and tasks stay where they are."""
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:

@@ -10,7 +10,7 @@ from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, committed_offset
 from ottla.machines.groups.pending_offsets import PendingOffsets, Place
-from ottla.machines.groups.soft_state import Due, Liveness, Phase
+from ottla.machines.groups.soft_state import Due, Phase, SoftState
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import ProducerId
@@ -105,10 +105,10 @@ class Offsets:
 class GroupStore:
     """The groups by id, and their committed offsets."""
 
-    def __init__(self, liveness: Liveness) -> None:
+    def __init__(self, soft_state: SoftState) -> None:
         self.offsets = Offsets()
         self.pending = PendingOffsets()
-        self._liveness = liveness
+        self._soft_state = soft_state
         self._groups: dict[str, ClassicGroup] = {}
         self._memory: GroupMemory | None = None
 
@@ -198,7 +198,7 @@ class GroupStore:
         group = self._groups.get(group_id)
         if group is not None and value is not None and group.proposed == value:
             group.apply_record(value)
-            self._liveness.deadlines.cancel(Due(Phase.JOIN, group_id))
+            self._soft_state.deadlines.cancel(Due(Phase.JOIN, group_id))
         else:
             # A record of an earlier leader, or a tombstone: the soft state here is void.
             if group is not None:
@@ -207,7 +207,7 @@ class GroupStore:
                 self._take_in(ClassicGroup.loaded(group_id, value))
             elif self._has_offsets(group_id):
                 self._take_in(ClassicGroup(group_id))
-        self._liveness.notify(group_id)
+        self._soft_state.notify(group_id)
 
     def _put_offset(
         self, place: Place, committed: CommittedOffset, producer_id: ProducerId
@@ -237,9 +237,9 @@ class GroupStore:
 
     def _close(self, group: ClassicGroup) -> None:
         for member_id in (*group.members, *group.attendance.pending):
-            self._liveness.end_session(group.group_id, member_id)
-        self._liveness.deadlines.cancel(Due(Phase.JOIN, group.group_id))
-        self._liveness.deadlines.cancel(Due(Phase.SYNC, group.group_id))
+            self._soft_state.end_session(group.group_id, member_id)
+        self._soft_state.deadlines.cancel(Due(Phase.JOIN, group.group_id))
+        self._soft_state.deadlines.cancel(Due(Phase.SYNC, group.group_id))
         group.move(GroupState.DEAD)
         group.usage.unshare()
         del self._groups[group.group_id]

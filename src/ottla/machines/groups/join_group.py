@@ -13,10 +13,10 @@ from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.member import Member
-from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.rebalance import Rebalance
 from ottla.machines.groups.request_types import Caller, NotYet, answer_only
 from ottla.machines.groups.settings import GroupSettings
-from ottla.machines.groups.soft_state import Liveness
+from ottla.machines.groups.soft_state import SoftState
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -31,20 +31,20 @@ MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
 """Longer names of clients are cut, so that ids fit into any version of the protocol."""
 
 
-class Joining:
+class JoinGroupRequests:
     """Decides about JoinGroup."""
 
     def __init__(
         self,
         settings: GroupSettings,
         store: GroupStore,
-        liveness: Liveness,
-        rebalancing: Rebalancing,
+        soft_state: SoftState,
+        rebalance: Rebalance,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._liveness = liveness
-        self._rebalancing = rebalancing
+        self._soft_state = soft_state
+        self._rebalance = rebalance
 
     def join(
         self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment
@@ -143,14 +143,14 @@ class Joining:
     def _turn_away(self, group: ClassicGroup, known_id: str, now: Moment) -> JoinDecision:
         records: tuple[GroupRecord, ...] = ()
         if known_id in group.members or known_id in group.attendance.pending:
-            self._rebalancing.remove(group, known_id)
-            records = self._rebalancing.complete_if_all_joined(group, now)
+            self._rebalance.remove(group, known_id)
+            records = self._rebalance.complete_if_all_joined(group, now)
         return Decision(records, _refusal("", ErrorCode.GROUP_MAX_SIZE_REACHED))
 
     def _hand_out_id(self, group: ClassicGroup, member: Member, now: Moment) -> JoinDecision:
         self._admit(group, member)
         group.expect(member.member_id)
-        self._liveness.start_session(
+        self._soft_state.start_session(
             group.group_id, member.member_id, now, member.session_timeout_ms
         )
         return answer_only(_refusal(member.member_id, ErrorCode.MEMBER_ID_REQUIRED))
@@ -164,7 +164,7 @@ class Joining:
         attendance.has_grown = True
         group.add(member, protocol_type)
         attendance.new.add(member.member_id)
-        self._liveness.start_session(
+        self._soft_state.start_session(
             group.group_id, member.member_id, now, self._settings.new_member_join_timeout_ms
         )
         return self._wait(group, member, now)
@@ -173,7 +173,7 @@ class Joining:
         """Add the group if it is new; raise if there is no memory for it or for a session."""
         if member.member_id in group.attendance.pending:
             return
-        if len(self._liveness.deadlines) >= self._settings.sessions_max:
+        if len(self._soft_state.deadlines) >= self._settings.sessions_max:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, "no room for another session")
         is_new = self._store.get(group.group_id) is None
         if is_new and len(self._store) >= self._settings.groups_max:
@@ -185,9 +185,9 @@ class Joining:
     ) -> JoinDecision:
         old_leader = group.leader
         group.replace(old_id, member)
-        self._liveness.end_session(group.group_id, old_id)
-        self._rebalancing.renew_session(group, member.member_id, now)
-        self._liveness.notify(group.group_id)
+        self._soft_state.end_session(group.group_id, old_id)
+        self._rebalance.renew_session(group, member.member_id, now)
+        self._soft_state.notify(group.group_id)
         if group.state is not GroupState.STABLE or group.vote() != group.protocol:
             return self._wait(group, member, now)
         work = {member_id: each.assignment for member_id, each in group.members.items()}
@@ -217,13 +217,13 @@ class Joining:
             group.group_id,
             member.member_id,
             member.group_instance_id,
-            self._liveness.next_number(),
+            self._soft_state.next_number(),
         )
         if member.member_id in group.attendance.joining:
             # An earlier waiting request of the same member is obsolete, and gets an error.
-            self._liveness.notify(group.group_id)
+            self._soft_state.notify(group.group_id)
         group.attendance.joining[member.member_id] = wait.number
-        records = self._rebalancing.advance(group, now)
+        records = self._rebalance.advance(group, now)
         return Decision(records, self._answer(wait))
 
     def _answer(self, wait: NotYet) -> JoinGroupResponse | NotYet:

@@ -21,15 +21,15 @@ from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import CommittedOffset, GroupRecord
 from ottla.machines.groups.group_store import GroupStore
-from ottla.machines.groups.join_group import JoinDecision, Joining
+from ottla.machines.groups.join_group import JoinDecision, JoinGroupRequests
 from ottla.machines.groups.member import Member
 from ottla.machines.groups.member_requests import MemberRequests, SyncDecision
-from ottla.machines.groups.offset_requests import Committing
-from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.offset_requests import OffsetRequests
+from ottla.machines.groups.rebalance import Rebalance
 from ottla.machines.groups.request_types import Caller, NotYet, answer_only
 from ottla.machines.groups.retention import Retention
 from ottla.machines.groups.settings import GroupSettings
-from ottla.machines.groups.soft_state import Liveness, Phase
+from ottla.machines.groups.soft_state import Phase, SoftState
 from ottla.machines.groups.transactional_offsets import TransactionalOffsets
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
@@ -59,14 +59,18 @@ class GroupMachine:
     def __init__(self, settings: GroupSettings, memory: GroupMemory) -> None:
         self._settings = settings
         self._memory = memory
-        self._liveness = Liveness()
-        self._store = GroupStore(self._liveness)
-        self._rebalancing = Rebalancing(settings, self._liveness)
-        self._joining = Joining(settings, self._store, self._liveness, self._rebalancing)
-        self._membership = MemberRequests(settings, self._store, self._liveness, self._rebalancing)
-        self._committing = Committing(settings, self._store, self._rebalancing)
+        self._soft_state = SoftState()
+        self._store = GroupStore(self._soft_state)
+        self._rebalance = Rebalance(settings, self._soft_state)
+        self._join_group = JoinGroupRequests(
+            settings, self._store, self._soft_state, self._rebalance
+        )
+        self._member_requests = MemberRequests(
+            settings, self._store, self._soft_state, self._rebalance
+        )
+        self._offset_requests = OffsetRequests(settings, self._store, self._rebalance)
         self._transactional = TransactionalOffsets(settings, self._store)
-        self._retention = Retention(settings, self._store, self._liveness)
+        self._retention = Retention(settings, self._store, self._soft_state)
 
     def replay(
         self, key: Message, value: Message | None, producer_id: ProducerId = NO_PRODUCER_ID
@@ -90,9 +94,9 @@ class GroupMachine:
         self._store.share(self._memory)
         for group in self._store.groups():
             for member_id in group.members:
-                self._rebalancing.renew_session(group, member_id, now)
+                self._rebalance.renew_session(group, member_id, now)
             if len(group.members) > self._settings.group_max_size:
-                self._rebalancing.prepare(group, now)
+                self._rebalance.prepare(group, now)
         self._retention.schedule(now)
 
     def stop(self) -> None:
@@ -101,11 +105,11 @@ class GroupMachine:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` has something to do, on the monotonic clock; None before `start`."""
-        return self._liveness.deadlines.next_ms()
+        return self._soft_state.deadlines.next_ms()
 
     def expire(self, now: Moment) -> Decision[GroupRecord, None]:
         """Act on the earliest deadline that has passed, if any; call again for the next."""
-        due = self._liveness.deadlines.take_due(now)
+        due = self._soft_state.deadlines.take_due(now)
         if due is None:
             return answer_only(None)
         if due.phase is Phase.RETENTION:
@@ -113,52 +117,52 @@ class GroupMachine:
         group = self._store.get(due.group_id)
         assert group is not None, f"a deadline of a group that is not there: {due}"
         if due.phase is Phase.JOIN:
-            return Decision(self._rebalancing.expire_join(group, now), None)
+            return Decision(self._rebalance.expire_join(group, now), None)
         if due.phase is Phase.SYNC:
-            return Decision(self._rebalancing.expire_sync(group, now), None)
-        records = self._rebalancing.expire_session(group, due.member_id, now)
+            return Decision(self._rebalance.expire_sync(group, now), None)
+        records = self._rebalance.expire_session(group, due.member_id, now)
         self._store.drop_if_void(group)
         return Decision(records, None)
 
     def take_notified(self) -> tuple[str, ...]:
         """Return the groups notified since the last call, each once."""
-        return self._liveness.take_notified()
+        return self._soft_state.take_notified()
 
     def decide_join(
         self, request: JoinGroupRequest, caller: Caller, fresh_uuid: bytes, now: Moment
     ) -> JoinDecision:
         """Decide about JoinGroup. A new member is called after sixteen bytes that are unique."""
-        return self._joining.join(request, caller, fresh_uuid, now)
+        return self._join_group.join(request, caller, fresh_uuid, now)
 
     def ask_join_again(self, wait: NotYet) -> JoinDecision:
         """Decide about a waiting JoinGroup."""
-        return self._joining.ask_again(wait)
+        return self._join_group.ask_again(wait)
 
     def decide_sync(self, request: SyncGroupRequest, now: Moment) -> SyncDecision:
         """Decide about SyncGroup."""
-        return self._membership.sync(request, now)
+        return self._member_requests.sync(request, now)
 
     def ask_sync_again(self, wait: NotYet) -> SyncDecision:
         """Decide about a waiting SyncGroup."""
-        return self._membership.ask_again(wait)
+        return self._member_requests.ask_again(wait)
 
     def decide_heartbeat(
         self, request: HeartbeatRequest, now: Moment
     ) -> Decision[GroupRecord, HeartbeatResponse]:
         """Decide about Heartbeat."""
-        return self._membership.heartbeat(request, now)
+        return self._member_requests.heartbeat(request, now)
 
     def decide_leave(
         self, request: LeaveGroupRequest, api_version: int, now: Moment
     ) -> Decision[GroupRecord, LeaveGroupResponse]:
         """Decide about LeaveGroup."""
-        return self._membership.leave(request, api_version, now)
+        return self._member_requests.leave(request, api_version, now)
 
     def decide_commit(
         self, request: OffsetCommitRequest, api_version: int, now: Moment
     ) -> Decision[GroupRecord, OffsetCommitResponse]:
         """Decide about OffsetCommit. Every topic has its name, and every partition exists."""
-        return self._committing.commit(request, api_version, now)
+        return self._offset_requests.commit(request, api_version, now)
 
     def decide_transactional_commit(
         self, request: TxnOffsetCommitRequest, topic_ids: dict[str, bytes], now: Moment
@@ -176,13 +180,13 @@ class GroupMachine:
 
         Answers to "all topics" have names only, no topic ids.
         """
-        return self._committing.fetch(request, is_stable_only=is_stable_only)
+        return self._offset_requests.fetch(request, is_stable_only=is_stable_only)
 
     def decide_offset_delete(
         self, request: OffsetDeleteRequest
     ) -> Decision[GroupRecord, OffsetDeleteResponse]:
         """Decide about OffsetDelete. Every topic exists."""
-        return self._committing.delete(request)
+        return self._offset_requests.delete(request)
 
     def decide_describe(
         self, group_id: str, api_version: int

@@ -7,10 +7,10 @@ from ottla.machines.decision import Decision
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.group_store import GroupStore
-from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.rebalance import Rebalance
 from ottla.machines.groups.request_types import NotYet, answer_only
 from ottla.machines.groups.settings import GroupSettings
-from ottla.machines.groups.soft_state import Liveness
+from ottla.machines.groups.soft_state import SoftState
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
@@ -35,13 +35,13 @@ class MemberRequests:
         self,
         settings: GroupSettings,
         store: GroupStore,
-        liveness: Liveness,
-        rebalancing: Rebalancing,
+        soft_state: SoftState,
+        rebalance: Rebalance,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._liveness = liveness
-        self._rebalancing = rebalancing
+        self._soft_state = soft_state
+        self._rebalance = rebalance
 
     def sync(self, request: SyncGroupRequest, now: Moment) -> SyncDecision:
         """Decide about a new SyncGroup."""
@@ -70,7 +70,7 @@ class MemberRequests:
             group.check_generation(request.generation_id)
         except ApiError as error:
             return answer_only(HeartbeatResponse(error_code=error.code))
-        self._rebalancing.renew_session(group, request.member_id, now)
+        self._rebalance.renew_session(group, request.member_id, now)
         is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
         code = ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE
         return answer_only(HeartbeatResponse(error_code=code))
@@ -109,7 +109,7 @@ class MemberRequests:
         group.check_generation(request.generation_id)
         _check_same(request.protocol_type, group.protocol_type)
         _check_same(request.protocol_name, group.protocol)
-        self._rebalancing.renew_session(group, request.member_id, now)
+        self._rebalance.renew_session(group, request.member_id, now)
         if group.state is GroupState.COMPLETING_REBALANCE and group.leader == request.member_id:
             return self._take_assignments(group, request, now)
         group.attendance.unsynced.discard(request.member_id)
@@ -128,7 +128,7 @@ class MemberRequests:
         for member_id in group.members:
             # A waiting member need not send heartbeats: its session restarts now.
             if member_id in group.attendance.syncing:
-                self._rebalancing.renew_session(group, member_id, now)
+                self._rebalance.renew_session(group, member_id, now)
         response = _assignment(group, work.get(request.member_id, b""))
         return Decision((group.propose(work, now.wall_ms),), response)
 
@@ -160,15 +160,15 @@ class MemberRequests:
                 group.check_member(member_id, identity.group_instance_id)
             except ApiError as error:
                 return error.code
-        self._rebalancing.remove(group, member_id)
+        self._rebalance.remove(group, member_id)
         return ErrorCode.NONE
 
     def _after_leaving(
         self, group: ClassicGroup, has_shrunk: bool, now: Moment
     ) -> tuple[GroupRecord, ...]:
         if has_shrunk:
-            return self._rebalancing.advance(group, now)
-        records = self._rebalancing.complete_if_all_joined(group, now)
+            return self._rebalance.advance(group, now)
+        records = self._rebalance.complete_if_all_joined(group, now)
         self._store.drop_if_void(group)
         return records
 

@@ -18,7 +18,7 @@ from ottla.machines.groups.group_records import (
 )
 from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.pending_offsets import Place
-from ottla.machines.groups.rebalance import Rebalancing
+from ottla.machines.groups.rebalance import Rebalance
 from ottla.machines.groups.request_types import answer_only
 from ottla.machines.groups.settings import GroupSettings
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
@@ -53,15 +53,13 @@ NO_OFFSET: Final = CommittedOffset(Offset(-1), LeaderEpoch(-1), "", -1)
 _TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 
 
-class Committing:
+class OffsetRequests:
     """Decides about committed offsets."""
 
-    def __init__(
-        self, settings: GroupSettings, store: GroupStore, rebalancing: Rebalancing
-    ) -> None:
+    def __init__(self, settings: GroupSettings, store: GroupStore, rebalance: Rebalance) -> None:
         self._settings = settings
         self._store = store
-        self._rebalancing = rebalancing
+        self._rebalance = rebalance
 
     def commit(
         self, request: OffsetCommitRequest, api_version: int, now: Moment
@@ -144,7 +142,7 @@ class Committing:
         group.check_generation(generation)
         if group.state is GroupState.COMPLETING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "work is yet to be assigned")
-        self._rebalancing.renew_session(group, request.member_id, now)
+        self._rebalance.renew_session(group, request.member_id, now)
 
     def _check_new_group(self, generation: int, api_version: int) -> None:
         if generation >= 0:

@@ -11,7 +11,7 @@ from typing import Final
 from ottla.machines.groups.classic_group import ClassicGroup, GroupState
 from ottla.machines.groups.group_records import GroupRecord
 from ottla.machines.groups.settings import GroupSettings
-from ottla.machines.groups.soft_state import Due, JoinAnswer, Liveness, Phase
+from ottla.machines.groups.soft_state import Due, JoinAnswer, Phase, SoftState
 from ottla.machines.moment import Moment
 
 Records = tuple[GroupRecord, ...]
@@ -22,12 +22,12 @@ A group without members also waits this long before it tries again to become emp
 """
 
 
-class Rebalancing:
+class Rebalance:
     """The state moves of a group, by requests and by deadlines."""
 
-    def __init__(self, settings: GroupSettings, liveness: Liveness) -> None:
+    def __init__(self, settings: GroupSettings, soft_state: SoftState) -> None:
         self._settings = settings
-        self._liveness = liveness
+        self._soft_state = soft_state
 
     def advance(self, group: ClassicGroup, now: Moment) -> Records:
         """Begin a rebalance, or complete the current one if all members have joined."""
@@ -40,7 +40,7 @@ class Rebalancing:
         is_initial = group.state is GroupState.EMPTY
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._send_away_syncing(group, now)
-        self._liveness.deadlines.cancel(Due(Phase.SYNC, group.group_id))
+        self._soft_state.deadlines.cancel(Due(Phase.SYNC, group.group_id))
         group.move(GroupState.PREPARING_REBALANCE)
         group.attendance.is_initial = is_initial
         if is_initial:
@@ -62,13 +62,13 @@ class Rebalancing:
     def remove(self, group: ClassicGroup, member_id: str) -> None:
         """Remove a member, or a pending one; its waiting requests get a response."""
         group.remove(member_id)
-        self._liveness.end_session(group.group_id, member_id)
-        self._liveness.notify(group.group_id)
+        self._soft_state.end_session(group.group_id, member_id)
+        self._soft_state.notify(group.group_id)
 
     def renew_session(self, group: ClassicGroup, member_id: str, now: Moment) -> None:
         """Restart a member's session timeout."""
         timeout_ms = group.members[member_id].session_timeout_ms
-        self._liveness.start_session(group.group_id, member_id, now, timeout_ms)
+        self._soft_state.start_session(group.group_id, member_id, now, timeout_ms)
 
     def expire_session(self, group: ClassicGroup, member_id: str, now: Moment) -> Records:
         """Remove a member with an expired session, unless it waits for us."""
@@ -102,7 +102,7 @@ class Rebalancing:
         return self.prepare(group, now) if late else ()
 
     def _complete(self, group: ClassicGroup, now: Moment) -> Records:
-        self._liveness.deadlines.cancel(Due(Phase.JOIN, group.group_id))
+        self._soft_state.deadlines.cancel(Due(Phase.JOIN, group.group_id))
         group.attendance.is_initial = False
         for member in list(group.members.values()):
             has_joined = member.member_id in group.attendance.joining
@@ -130,7 +130,7 @@ class Rebalancing:
         for member_id in group.members:
             self.renew_session(group, member_id, now)
         self._set_deadline(Phase.SYNC, group, now, group.rebalance_timeout_ms())
-        self._liveness.notify(group.group_id)
+        self._soft_state.notify(group.group_id)
 
     def _await_more(self, group: ClassicGroup, now: Moment) -> None:
         delay_ms = self._settings.group_initial_rebalance_delay_ms
@@ -145,7 +145,7 @@ class Rebalancing:
                 # It was excused from heartbeats, so its session may have passed unnoticed.
                 self.renew_session(group, member_id, now)
         group.attendance.syncing.clear()
-        self._liveness.notify(group.group_id)
+        self._soft_state.notify(group.group_id)
 
     def _set_deadline(self, phase: Phase, group: ClassicGroup, now: Moment, delay_ms: int) -> None:
-        self._liveness.deadlines.set(Due(phase, group.group_id), now, delay_ms)
+        self._soft_state.deadlines.set(Due(phase, group.group_id), now, delay_ms)

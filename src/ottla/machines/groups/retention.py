@@ -20,7 +20,7 @@ from ottla.machines.groups.group_records import (
 from ottla.machines.groups.group_store import GroupStore
 from ottla.machines.groups.pending_offsets import Place
 from ottla.machines.groups.settings import GroupSettings
-from ottla.machines.groups.soft_state import Due, Liveness, Phase
+from ottla.machines.groups.soft_state import Due, Phase, SoftState
 from ottla.machines.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from ottla.machines.moment import Moment
 from ottla.model.api_error import ApiError
@@ -35,17 +35,17 @@ TOMBSTONES_MAX: Final = 200
 class Retention:
     """Decides which offsets and groups are forgotten."""
 
-    def __init__(self, settings: GroupSettings, store: GroupStore, liveness: Liveness) -> None:
+    def __init__(self, settings: GroupSettings, store: GroupStore, soft_state: SoftState) -> None:
         self._settings = settings
         self._store = store
-        self._liveness = liveness
+        self._soft_state = soft_state
         self._unseen: list[str] = []
 
     def schedule(self, now: Moment) -> None:
         """Run after the interval, or at once if the last run was not finished."""
         interval_ms = self._settings.offsets_retention_check_interval_ms
         delay_ms = 0 if self._unseen else interval_ms
-        self._liveness.deadlines.set(Due(Phase.RETENTION), now, delay_ms)
+        self._soft_state.deadlines.set(Due(Phase.RETENTION), now, delay_ms)
 
     def look(self, now: Moment) -> tuple[GroupRecord, ...]:
         """Delete expired offsets, in as many groups as one time slice allows."""

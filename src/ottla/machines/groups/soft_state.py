@@ -147,7 +147,7 @@ class Attendance:
         return member_id in self.joining or member_id in self.syncing
 
 
-class Liveness:
+class SoftState:
     """The unwritten state of one machine: deadlines, notifications, numbers of requests."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Enlistment(NamedTuple):
     """Whether the partitions are to be added; else they are to be there already."""
 
 
-class Enlisting:
+class AddPartitionsRequests:
     """Decides about partitions that are added to transactions, or said to be in them."""
 
     def __init__(self, store: TransactionStore) -> None:

@@ -48,7 +48,7 @@ EPOCH_BUMP_SINCE = 5
 """The first version of EndTxn with the new epoch in the response."""
 
 
-class Ending:
+class EndTxnRequests:
     """Decides how transactions end."""
 
     def __init__(self, store: TransactionStore) -> None:

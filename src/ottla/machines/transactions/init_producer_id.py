@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
 from ottla.machines.transactions.calls import FENCED_SINCE_OF_INIT, Records, answer_only, known
-from ottla.machines.transactions.end_txn import Ending
+from ottla.machines.transactions.end_txn import EndTxnRequests
 from ottla.machines.transactions.producer_ids import (
     EPOCH_MAX,
     NO_EPOCH,
@@ -44,15 +44,15 @@ from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProd
 InitDecision: TypeAlias = Decision[TransactionRecord, InitProducerIdResponse | NeedsProducerId]
 
 
-class Initiating:
+class InitProducerIdRequests:
     """Decides about InitProducerId with a transactional id."""
 
     def __init__(
-        self, settings: TransactionSettings, store: TransactionStore, ending: Ending
+        self, settings: TransactionSettings, store: TransactionStore, end_txn: EndTxnRequests
     ) -> None:
         self._settings = settings
         self._store = store
-        self._ending = ending
+        self._end_txn = end_txn
 
     def init(
         self,
@@ -88,7 +88,7 @@ class Initiating:
             raise _fenced(found)
         if request.keep_prepared_txn:
             return self._keep(found, expected, timeout_ms, fresh_id, now)
-        records = self._ending.fence(found, now)
+        records = self._end_txn.fence(found, now)
         return records, _refusal(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _checked_timeout_ms(self, request: InitProducerIdRequest) -> int:

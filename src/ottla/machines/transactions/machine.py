@@ -32,10 +32,10 @@ from typing import Final
 
 from ottla.machines.decision import Decision
 from ottla.machines.moment import Moment
-from ottla.machines.transactions.add_partitions import Enlisting, Enlistment
+from ottla.machines.transactions.add_partitions import AddPartitionsRequests, Enlistment
 from ottla.machines.transactions.calls import Records, answer_only
-from ottla.machines.transactions.end_txn import Ending
-from ottla.machines.transactions.init_producer_id import InitDecision, Initiating
+from ottla.machines.transactions.end_txn import EndTxnRequests
+from ottla.machines.transactions.init_producer_id import InitDecision, InitProducerIdRequests
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import NeedsProducerId
 from ottla.machines.transactions.records import TransactionRecord, tombstone
@@ -82,10 +82,10 @@ class TransactionMachine:
         self, settings: TransactionSettings, *, coordinator_epoch: int, level: int
     ) -> None:
         self._store = TransactionStore(coordinator_epoch, level)
-        self._ending = Ending(self._store)
-        self._enlisting = Enlisting(self._store)
-        self._initiating = Initiating(settings, self._store, self._ending)
-        self._ageing = Ageing(settings, self._store, self._ending)
+        self._end_txn = EndTxnRequests(self._store)
+        self._add_partitions = AddPartitionsRequests(self._store)
+        self._init_producer_id = InitProducerIdRequests(settings, self._store, self._end_txn)
+        self._expiration = Expiration(settings, self._store, self._end_txn)
 
     @property
     def coordinator_epoch(self) -> int:
@@ -106,7 +106,7 @@ class TransactionMachine:
 
     def start(self, now: Moment) -> None:
         """Begin to watch time."""
-        self._ageing.start(now)
+        self._expiration.start(now)
 
     def take_markers(self) -> tuple[OwedMarkers, ...]:
         """Return the ends of transactions that were replayed since the last time, each once."""
@@ -114,11 +114,11 @@ class TransactionMachine:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` has something to do, on the monotonic clock; None before `start`."""
-        return self._ageing.next_ms()
+        return self._expiration.next_ms()
 
     def expire(self, now: Moment) -> Decision[TransactionRecord, None]:
         """Abort expired transactions and remove unused ids, if a check is due."""
-        return Decision(self._ageing.look(now), None)
+        return Decision(self._expiration.look(now), None)
 
     def decide_init(
         self,
@@ -131,7 +131,7 @@ class TransactionMachine:
 
         A response that keeps a transaction names it; versions below 6 have no fields for that.
         """
-        return self._initiating.init(request, api_version, fresh_id, now)
+        return self._init_producer_id.init(request, api_version, fresh_id, now)
 
     def decide_add_partitions(
         self, wanted: AddPartitionsToTxnTransaction, api_version: int, now: Moment
@@ -140,13 +140,13 @@ class TransactionMachine:
 
         A request below version 4 must be put in this form. All partitions exist.
         """
-        return self._enlisting.add_partitions(wanted, api_version, now)
+        return self._add_partitions.add_partitions(wanted, api_version, now)
 
     def decide_enlist(
         self, wanted: Enlistment, now: Moment
     ) -> Decision[TransactionRecord, dict[TopicPartition, ErrorCode]]:
         """Decide on the request of a leader on this broker, as if it came from a remote leader."""
-        return self._enlisting.enlist(wanted, now)
+        return self._add_partitions.enlist(wanted, now)
 
     def decide_add_offsets(
         self,
@@ -156,13 +156,13 @@ class TransactionMachine:
         now: Moment,
     ) -> Decision[TransactionRecord, AddOffsetsToTxnResponse]:
         """Decide about AddOffsetsToTxn, for the partition that keeps the group's offsets."""
-        return self._enlisting.add_offsets(request, partition, api_version, now)
+        return self._add_partitions.add_offsets(request, partition, api_version, now)
 
     def decide_end(
         self, request: EndTxnRequest, api_version: int, fresh_id: int | None, now: Moment
     ) -> Decision[TransactionRecord, EndTxnResponse | NeedsProducerId]:
         """Decide about EndTxn."""
-        return self._ending.end(request, api_version, fresh_id, now)
+        return self._end_txn.end(request, api_version, fresh_id, now)
 
     def decide_marked(
         self, owed: OwedMarkers, written: Iterable[TopicPartition], now: Moment
@@ -171,7 +171,7 @@ class TransactionMachine:
 
         If the append of the last marker's record fails, report again.
         """
-        return self._ending.mark(owed, written, now)
+        return self._end_txn.mark(owed, written, now)
 
     def decide_describe(
         self, transactional_id: str
@@ -261,7 +261,7 @@ def _pattern(text: str | None) -> Pattern | None:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
-class Ageing:
+class Expiration:
     """Decides the expiration of transactions and ids. Begins with `start`.
 
     A transaction that is open longer than its timeout is aborted, and its producer fenced, unless
@@ -274,11 +274,11 @@ class Ageing:
     """
 
     def __init__(
-        self, settings: TransactionSettings, store: TransactionStore, ending: Ending
+        self, settings: TransactionSettings, store: TransactionStore, end_txn: EndTxnRequests
     ) -> None:
         self._settings = settings
         self._store = store
-        self._ending = ending
+        self._end_txn = end_txn
         self._unseen: list[str] = []
         self._abort_at_ms: int | None = None
         self._forget_at_ms: int | None = None
@@ -316,7 +316,7 @@ class Ageing:
         interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         delay_ms = _SOON_MS if len(aborted) == ABORTS_MAX else interval_ms
         self._abort_at_ms = now.monotonic_ms + delay_ms
-        return tuple(record for one in aborted for record in self._ending.fence(one, now))
+        return tuple(record for one in aborted for record in self._end_txn.fence(one, now))
 
     def _forget(self, now: Moment) -> Records:
         if not self._unseen:

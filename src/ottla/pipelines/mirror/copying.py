@@ -27,7 +27,7 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.batches import Piece, Span, pieces_of
 from ottla.pipelines.mirror.offset_syncs import (
-    NotesReader,
+    OffsetSyncsReader,
     Position,
     Run,
     Runs,
@@ -127,7 +127,7 @@ class PartitionCopier:
         source: ClusterView,
         target: ClusterView,
         wanted: CopyRange,
-        notes: NotesReader,
+        notes: OffsetSyncsReader,
         turn: asyncio.Lock,
     ) -> None:
         """Copy between two views; the lock is for the notes, which several copiers read."""
@@ -265,7 +265,12 @@ class PartitionCopier:
                 f"records, or was recreated; delete {self._range.target_topic!r} on the "
                 "target to copy it anew"
             )
-        _log.warning("%s has deleted %d to %d uncopied", name, copied.offset, start - 1)
+        _log.warning(
+            "%s: records %d to %d were deleted before they were copied",
+            name,
+            copied.offset,
+            start - 1,
+        )
         copied.offset = start
         return None
 

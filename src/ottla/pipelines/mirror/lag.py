@@ -7,9 +7,9 @@ from ottla.clients.admin.admin_offsets import OffsetAdmin, OffsetSpec
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import Clusters
-from ottla.pipelines.mirror.offset_syncs import KnownCopies, MirroredTopic, NotesReader
+from ottla.pipelines.mirror.offset_syncs import KnownCopies, MirroredTopic, OffsetSyncsReader
 from ottla.pipelines.mirror.options import MirrorError, MirrorOptions
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ async def status(options: MirrorOptions) -> list[PartitionLag]:
         topics = {topic.name for topic in await clusters.target.refresh(None)}
         if clusters.notes_topic not in topics:
             raise MirrorError("nothing was mirrored from there to here yet")
-        known = await NotesReader(CommittedLog(clusters.notes_topic)).read_on(clusters.target)
+        known = await OffsetSyncsReader(CommittedTopicReader(clusters.notes_topic)).read_on(
+            clusters.target
+        )
         copies = await clusters.alive(filter(options.is_fed, known.topics.values()))
         return await lags(clusters.source, copies, known)

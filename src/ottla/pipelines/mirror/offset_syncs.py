@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.model.identifiers import ZERO_UUID, uuid_to_text
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 from ottla.wire.records.record import Record
 
 TOPIC: Final = "topic"
@@ -182,10 +182,10 @@ class KnownCopies:
 
 
 @dataclass(slots=True)
-class NotesReader:
+class OffsetSyncsReader:
     """A process's state of the topic. It outlives connections, and has one user at a time."""
 
-    log: CommittedLog
+    log: CommittedTopicReader
     known: KnownCopies = field(default_factory=KnownCopies)
     also: Callable[[Note], None] | None = None
     """Also called with every record."""

@@ -13,9 +13,9 @@ from ottla.model.api_error import ApiError
 from ottla.model.identifiers import TopicPartition
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange
-from ottla.pipelines.mirror.offset_syncs import MirroredTopic, NotesReader
+from ottla.pipelines.mirror.offset_syncs import MirroredTopic, OffsetSyncsReader
 from ottla.pipelines.mirror.options import MirrorOptions
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 
 SIZES_SECONDS: Final = 30.0
 """How long the sizes of partitions are cached."""
@@ -38,7 +38,7 @@ class Planner:
     def __init__(self, options: MirrorOptions) -> None:
         self.latest: Ends | None = None
         self._options = options
-        self._met: tuple[Clusters, NotesReader] | None = None
+        self._met: tuple[Clusters, OffsetSyncsReader] | None = None
         self._begins: dict[TopicPartition, int] = {}
         """The last known log starts on the source."""
         self._bytes_per_offset: dict[TopicPartition, float] = {}
@@ -109,11 +109,11 @@ class Planner:
         self.latest = ends
         return ends
 
-    async def _meet(self) -> tuple[Clusters, NotesReader]:
+    async def _meet(self) -> tuple[Clusters, OffsetSyncsReader]:
         if self._met is None:
             clusters = Clusters(self._options, PATIENCE_SECONDS)
             await clusters.meet()
-            self._met = clusters, NotesReader(CommittedLog(clusters.notes_topic))
+            self._met = clusters, OffsetSyncsReader(CommittedTopicReader(clusters.notes_topic))
         return self._met
 
     async def _copies(self) -> list[MirroredTopic]:

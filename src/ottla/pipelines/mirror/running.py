@@ -21,14 +21,14 @@ from ottla.pipelines.mirror.groups import GroupFollower
 from ottla.pipelines.mirror.lag import PartitionLag, lags
 from ottla.pipelines.mirror.offset_syncs import (
     MirroredTopic,
-    NotesReader,
     OffsetMaps,
+    OffsetSyncsReader,
     Runs,
     runs_note,
 )
 from ottla.pipelines.mirror.options import MirrorError, MirrorOptions
 from ottla.pipelines.mirror.topics import TopicFollower
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,9 @@ class Following:
         self._clusters = clusters = Clusters(self._options)
         await clusters.meet()
         self._maps = OffsetMaps()
-        self._notes = NotesReader(CommittedLog(clusters.notes_topic), also=self._maps.learn)
+        self._notes = OffsetSyncsReader(
+            CommittedTopicReader(clusters.notes_topic), also=self._maps.learn
+        )
         self._topics = TopicFollower(self._options, clusters, self._notes)
         self._groups = GroupFollower(self._options, clusters, self._maps)
         await self._topics.prepare()

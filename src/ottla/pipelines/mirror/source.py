@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from ottla.clients.threads.loop_thread import LoopThread
 from ottla.pipelines.mirror.clusters import PATIENCE_SECONDS, Clusters
 from ottla.pipelines.mirror.copying import CopyRange, PartitionCopier
-from ottla.pipelines.mirror.offset_syncs import NotesReader, Position
+from ottla.pipelines.mirror.offset_syncs import OffsetSyncsReader, Position
 from ottla.pipelines.mirror.options import MirrorOptions
 from ottla.pipelines.mirror.planning import Ends, Planner, ranges_of
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 from ottla.runtime import event_loop
 
 FORMAT: Final = "ottla-mirror"
@@ -26,7 +26,7 @@ OPTIONS: Final = "mirror"
 SCHEMA: Final = "topic string, partition int, offset bigint, records bigint, bytes bigint"
 PARTITIONS_AT_ONCE_MAX: Final = 8
 """The number of partitions that a task copies concurrently."""
-_notes_by_place: Final[dict[tuple[str, str], NotesReader]] = {}
+_notes_by_place: Final[dict[tuple[str, str], OffsetSyncsReader]] = {}
 """This process' readers of offset syncs: Spark reuses its processes."""
 
 
@@ -117,7 +117,9 @@ async def copy_ranges(task: CopyTask) -> list[Position]:
     """Copy the ranges of a task concurrently; a failure is raised when all have ended."""
     options = MirrorOptions.from_json(task.options)
     place = options.target["bootstrap.servers"], task.notes_topic
-    notes = _notes_by_place.setdefault(place, NotesReader(CommittedLog(task.notes_topic)))
+    notes = _notes_by_place.setdefault(
+        place, OffsetSyncsReader(CommittedTopicReader(task.notes_topic))
+    )
     turn, room = asyncio.Lock(), asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
     async with Clusters(options, PATIENCE_SECONDS) as clusters:
 

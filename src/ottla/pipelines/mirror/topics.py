@@ -20,12 +20,12 @@ from ottla.pipelines.mirror.clusters import Clusters
 from ottla.pipelines.mirror.offset_syncs import (
     KnownCopies,
     MirroredTopic,
-    NotesReader,
+    OffsetSyncsReader,
     ident_of,
     topic_note,
 )
 from ottla.pipelines.mirror.options import MirrorError, MirrorOptions, is_notes_topic
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 
 NOT_FOLLOWED: Final = frozenset(
     {
@@ -55,13 +55,15 @@ _log = logging.getLogger(__name__)
 class TopicFollower:
     """Keeps the target's topics like the source's; `follow` is called repeatedly."""
 
-    def __init__(self, options: MirrorOptions, clusters: Clusters, notes: NotesReader) -> None:
+    def __init__(
+        self, options: MirrorOptions, clusters: Clusters, notes: OffsetSyncsReader
+    ) -> None:
         self._options = options
         self._clusters = clusters
         self._source = AsyncAdmin.over(clusters.source)
         self._target = AsyncAdmin.over(clusters.target)
         self._notes = notes
-        self._origins: dict[str, NotesReader] = {}
+        self._origins: dict[str, OffsetSyncsReader] = {}
         """The state of mirrors into the source, by their topics."""
         self._told: set[str] = set()
 
@@ -206,7 +208,7 @@ class TopicFollower:
         ident_by_name = {topic.name: ident_of(topic.topic_id, topic.name) for topic in listed}
         paths = {}
         for name in filter(is_notes_topic, ident_by_name):
-            reader = self._origins.setdefault(name, NotesReader(CommittedLog(name)))
+            reader = self._origins.setdefault(name, OffsetSyncsReader(CommittedTopicReader(name)))
             for copy in (await reader.read_on(self._clusters.source)).topics.values():
                 if ident_by_name.get(copy.name) == copy.ident:
                     paths[copy.name] = copy.path

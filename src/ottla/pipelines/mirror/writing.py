@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import NoResponseError, check, only
-from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.coordinator_client import CoordinatorClient
 from ottla.clients.producer.transactions.transaction_requests import (
     ADDING_BY_WRITING,
     Initiation,
@@ -58,7 +58,7 @@ class TargetTransaction:
     """One transaction of the mirror. After any failure, a new `begin` aborts its writes."""
 
     def __init__(
-        self, view: ClusterView, coordinator: TransactionCoordinator, who: ProducerName, level: int
+        self, view: ClusterView, coordinator: CoordinatorClient, who: ProducerName, level: int
     ) -> None:
         self._view = view
         self._coordinator = coordinator
@@ -72,7 +72,7 @@ class TargetTransaction:
 
         When this returns, its committed records can be read, and nothing will be added.
         """
-        coordinator = TransactionCoordinator(view, transactional_id)
+        coordinator = CoordinatorClient(view, transactional_id)
         initiation = Initiation(TRANSACTION_TIMEOUT_MS)
         who, _ = await coordinator.until_answered(lambda: init_producer(coordinator, initiation))
         return cls(view, coordinator, who, await coordinator.transaction_version())

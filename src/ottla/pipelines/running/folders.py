@@ -25,7 +25,7 @@ def state_folder(named: Path | None = None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineFolder:
+class PipelineDirectory:
     """The directory of one pipeline."""
 
     path: Path
@@ -56,15 +56,15 @@ class PipelineFolder:
         return self.path / "checkpoints"
 
 
-def pipeline_folder(state: Path, name: str) -> PipelineFolder:
+def pipeline_folder(state: Path, name: str) -> PipelineDirectory:
     """Return the directory of a pipeline, which may not exist."""
-    return PipelineFolder(state / "pipelines" / name)
+    return PipelineDirectory(state / "pipelines" / name)
 
 
-def all_pipelines(state: Path) -> list[PipelineFolder]:
+def all_pipelines(state: Path) -> list[PipelineDirectory]:
     """Return the directories of all pipelines that have run and were not deleted."""
     found = sorted((state / "pipelines").glob("*/record.json"))
-    return [PipelineFolder(path.parent) for path in found]
+    return [PipelineDirectory(path.parent) for path in found]
 
 
 def read_json(path: Path) -> Any:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Final, NamedTuple, Self
 
-from ottla.pipelines.running.folders import PipelineFolder, read_json, write_json
+from ottla.pipelines.running.folders import PipelineDirectory, read_json, write_json
 
 REMAINS_SECONDS_MAX: Final = 30
 """How long the JVM of a killed process may take to end."""
@@ -83,7 +83,7 @@ class Record:
         return cls(ProcessName.of(os.getpid()), now, file, brokers, master)
 
     @classmethod
-    def read(cls, folder: PipelineFolder) -> Self | None:
+    def read(cls, folder: PipelineDirectory) -> Self | None:
         """Return the written record, which may be out of date; None if there is none."""
         found = read_json(folder.record)
         if found is None:
@@ -95,13 +95,13 @@ class Record:
         }
         return cls(**{**found, **names, "outcome": Outcome(found["outcome"])})
 
-    def write(self, folder: PipelineFolder) -> None:
+    def write(self, folder: PipelineDirectory) -> None:
         """Write the record to its file."""
         write_json(folder.record, asdict(self))
 
 
 @contextmanager
-def claimed(folder: PipelineFolder) -> Iterator[None]:
+def claimed(folder: PipelineDirectory) -> Iterator[None]:
     """Claim a pipeline for this process. PipelineError if another process runs it."""
     folder.path.mkdir(parents=True, exist_ok=True)
     with folder.lock.open("a") as lock:
@@ -116,7 +116,7 @@ def claimed(folder: PipelineFolder) -> Iterator[None]:
         yield
 
 
-def is_running(folder: PipelineFolder) -> bool:
+def is_running(folder: PipelineDirectory) -> bool:
     """Whether a process runs the pipeline."""
     if not folder.lock.exists():
         return False
@@ -124,7 +124,7 @@ def is_running(folder: PipelineFolder) -> bool:
         return not _try_lock(lock, fcntl.LOCK_SH)
 
 
-def present_record(folder: PipelineFolder) -> Record | None:
+def present_record(folder: PipelineDirectory) -> Record | None:
     """Return the present state of a pipeline; None if it has never run."""
     record = Record.read(folder)
     if record is not None and record.outcome is Outcome.RUNNING and not is_running(folder):
@@ -132,7 +132,7 @@ def present_record(folder: PipelineFolder) -> Record | None:
     return record
 
 
-def stop(folder: PipelineFolder, seconds: float) -> None:
+def stop(folder: PipelineDirectory, seconds: float) -> None:
     """Stop a pipeline, and wait until its process has ended. PipelineError if it does not."""
     record = Record.read(folder)
     if record is None:

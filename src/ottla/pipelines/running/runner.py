@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from ottla import Admin, TransactionFilter, TransactionStatus
 from ottla.pipelines.running.failures import sentence_of
 from ottla.pipelines.running.folders import (
-    PipelineFolder,
+    PipelineDirectory,
     pipeline_folder,
     read_json,
     state_folder,
@@ -199,7 +199,9 @@ def run(
 
 
 @contextmanager
-def _recorded(folder: PipelineFolder, pipeline: Pipeline, plan: RunPlan) -> Iterator[list[Outcome]]:
+def _recorded(
+    folder: PipelineDirectory, pipeline: Pipeline, plan: RunPlan
+) -> Iterator[list[Outcome]]:
     """Record the process that runs a pipeline and, at the end, the outcome."""
     first = Record.of_this_process(plan.file, pipeline.brokers, pipeline.master or "")
     first.write(folder)
@@ -236,7 +238,7 @@ def _wait(
             flow.stop()
 
 
-def _note_jvm(folder: PipelineFolder, spark: Any) -> None:
+def _note_jvm(folder: PipelineDirectory, spark: Any) -> None:
     """Record the JVM of this process: it may briefly outlive it."""
     process = spark.sparkContext._gateway.proc  # noqa: SLF001 - PySpark keeps it nowhere else
     record = Record.read(folder)
@@ -275,7 +277,7 @@ def _listening(spark: Any, progress: ProgressFile) -> Iterator[ProgressFile]:
             spark.streams.removeListener(progress)
 
 
-def _start(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> list[RunningFlow]:
+def _start(pipeline: Pipeline, plan: RunPlan, folder: PipelineDirectory) -> list[RunningFlow]:
     if plan.from_beginning:
         _forget(pipeline, plan, folder)
     place = plan.checkpoint_dir or str(folder.checkpoints)
@@ -294,7 +296,7 @@ def _start(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> list[Ru
     return started
 
 
-def _forget(pipeline: Pipeline, plan: RunPlan, folder: PipelineFolder) -> None:
+def _forget(pipeline: Pipeline, plan: RunPlan, folder: PipelineDirectory) -> None:
     if plan.checkpoint_dir is not None:
         raise PipelineError(
             f"checkpoints in {plan.checkpoint_dir} are not removed from here: to begin again,"

@@ -56,7 +56,7 @@ class OpenTransaction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CommitDecision:
     """The transactions of a batch to commit, and the abandoned ones to abort."""
 
     batch_id: int = NO_BATCH

@@ -15,20 +15,20 @@ from ottla.clients.admin.per_item_results import ItemsFailedError
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.state.settings import ProducerSettings, read_producer_settings
-from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.coordinator_client import CoordinatorClient
 from ottla.clients.producer.transactions.transaction_errors import ProducerFencedError
 from ottla.clients.producer.transactions.transaction_requests import ProducerName, end
 from ottla.clients.producer.transactions.transactions import Transactions
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.pipelines.sink.commit_decision import (
-    Decision,
+    CommitDecision,
     DecisionError,
     OpenTransaction,
     is_of_query,
     older_checkpoint,
 )
-from ottla.pipelines.sink.commit_log import DecisionLog
+from ottla.pipelines.sink.commit_log import CommitLog
 
 ENDING_AT_ONCE_MAX: Final = 50
 LOOK_SECONDS: Final = 10.0
@@ -63,11 +63,11 @@ def bare_transactions(view: ClusterView, settings: Settings, transactional_id: s
     """Return transactions that have no producer."""
     own = {**settings, "transactional.id": transactional_id}
     _, producer_settings = read_producer_settings(own, {})
-    coordinator = TransactionCoordinator(view, transactional_id)
+    coordinator = CoordinatorClient(view, transactional_id)
     return Transactions(coordinator, producer_settings, _NoRecords())
 
 
-class Deciding:
+class CommitDriver:
     """The decisions of one query, made in one event loop, one call at a time."""
 
     def __init__(
@@ -78,13 +78,13 @@ class Deciding:
         self._limit_seconds = limits.max_block_ms / 1000
         self._query = query
         self._admin = TransactionAdmin(view)
-        self._log = DecisionLog(view, query)
+        self._log = CommitLog(view, query)
         self._held: Transactions | None = None
-        self._last = Decision()
+        self._last = CommitDecision()
         """The last decision, while the transactional id is held."""
         self._looked_at = -LOOK_SECONDS
 
-    async def last_seen(self) -> Decision:
+    async def last_seen(self) -> CommitDecision:
         """Return the last visible decision; a newer one may be in flight."""
         if await self._log.is_there():
             await self._log.read()
@@ -129,7 +129,7 @@ class Deciding:
 
     async def _decided(
         self, batch_id: int, opened: tuple[OpenTransaction, ...], *, has_lost: bool
-    ) -> Decision:
+    ) -> CommitDecision:
         was_held = self._held is not None
         try:
             return await self._decide(batch_id, opened, has_lost=has_lost)
@@ -145,7 +145,7 @@ class Deciding:
 
     async def _decide(
         self, batch_id: int, opened: tuple[OpenTransaction, ...], *, has_lost: bool
-    ) -> Decision:
+    ) -> CommitDecision:
         """Return the last decision; it is about this batch if the batch has transactions."""
         is_first = self._held is None
         held = await self._hold()
@@ -156,7 +156,7 @@ class Deciding:
         await self._check_open(opened)
         is_time = asyncio.get_running_loop().time() >= self._looked_at + LOOK_SECONDS
         left = await self._left_open(opened) if is_first or has_lost or is_time else ()
-        decision = Decision(batch_id, opened, left)
+        decision = CommitDecision(batch_id, opened, left)
         await self._log.write(held, decision)
         self._last = decision
         return decision
@@ -214,7 +214,7 @@ class Deciding:
                 raise
             return error.done
 
-    async def _finish(self, decision: Decision) -> None:
+    async def _finish(self, decision: CommitDecision) -> None:
         """End all open transactions of a decision."""
         if decision.batch_id <= self._log.done_batch_id:
             return
@@ -238,7 +238,7 @@ class Deciding:
         await self._log.note_done(decision.batch_id)
 
     async def _end(self, transaction: OpenTransaction, *, committed: bool) -> None:
-        coordinator = TransactionCoordinator(self._view, transaction.transactional_id)
+        coordinator = CoordinatorClient(self._view, transaction.transactional_id)
         who = ProducerName(transaction.producer_id, transaction.epoch)
 
         async def ask() -> None:

@@ -15,14 +15,14 @@ from ottla.model.error_code import ErrorCode
 from ottla.pipelines.sink.commit_decision import (
     NO_BATCH,
     TOPIC,
-    Decision,
+    CommitDecision,
     DecisionError,
     decision_key,
     done_batch,
     done_key,
     done_note,
 )
-from ottla.pipelines.topics.committed_topic_reader import CommittedLog
+from ottla.pipelines.topics.committed_topic_reader import CommittedTopicReader
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -41,17 +41,17 @@ _ALL_REPLICAS: Final = -1
 _LEADER: Final = 1
 
 
-class DecisionLog:
+class CommitLog:
     """Reads and writes the decisions of one query."""
 
     def __init__(self, view: ClusterView, query: str) -> None:
-        self.last = Decision()
+        self.last = CommitDecision()
         """The last decision read."""
         self.done_batch_id = NO_BATCH
         """All decisions up to this batch are known to be done."""
         self._view = view
         self._query = query
-        self._log = CommittedLog(TOPIC)
+        self._log = CommittedTopicReader(TOPIC)
         self._decision_key, self._done_key = decision_key(query), done_key(query)
         self._numbered: tuple[int, int] | None = None
         """The producer id and epoch to which `_sequence` belongs."""
@@ -95,7 +95,7 @@ class DecisionLog:
         """Read all new decisions."""
         await self._log.read_on(self._view, self._take)
 
-    async def write(self, held: Transactions, decision: Decision) -> None:
+    async def write(self, held: Transactions, decision: CommitDecision) -> None:
         """Write a decision, if no other driver has decided since the last read.
 
         ProducerFencedError if another driver has. After any other error the outcome is unknown.
@@ -125,7 +125,7 @@ class DecisionLog:
         if record.value is None:
             return
         if record.key == self._decision_key:
-            self.last = Decision.from_json(record.value, self._query)
+            self.last = CommitDecision.from_json(record.value, self._query)
         elif record.key == self._done_key:
             self.done_batch_id = done_batch(record.value)
 

@@ -50,7 +50,7 @@ from ottla.pipelines.sink.commit_decision import (
     DecisionError,
     OpenTransaction,
 )
-from ottla.pipelines.sink.commit_driver import Deciding, Settings
+from ottla.pipelines.sink.commit_driver import CommitDriver, Settings
 from ottla.runtime.randomness import SystemRandomness
 
 __all__ = [
@@ -140,7 +140,7 @@ class Decisions:
         self._thread = LoopThread(f"decisions of {query}")
         view = self._thread.run(_make_view(client))
         self._thread.call_at_end(view.close)
-        self._deciding = Deciding(view, without_terms, producer_settings, query)
+        self._deciding = CommitDriver(view, without_terms, producer_settings, query)
 
     def __enter__(self) -> Self:
         return self

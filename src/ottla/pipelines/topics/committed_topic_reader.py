@@ -21,7 +21,7 @@ Take = Callable[[Record], None]
 
 
 @dataclass(slots=True)
-class CommittedLog:
+class CommittedTopicReader:
     """The read position, and the undecided records. It outlives connections."""
 
     topic: str

@@ -63,7 +63,7 @@ class Truth(Protocol):
         ...
 
 
-class ZooKeeperTruth:
+class ExpectedMetadata:
     """Follows every commit; equal to a controller's view after a fresh read."""
 
     def __init__(self, tree: ZooKeeperTree) -> None:
@@ -112,7 +112,7 @@ class ZooKeeperTruth:
         self.topics[name] = read_topic(name, data, states)
 
 
-class MetadataRules:
+class MetadataInvariants:
     """Collects violations in `broken`."""
 
     def __init__(

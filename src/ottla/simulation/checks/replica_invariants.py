@@ -31,14 +31,14 @@ from ottla.model.identifiers import TopicPartition
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
 from ottla.simulation.checks.metadata_invariants import Truth
-from ottla.simulation.checks.replica_model import Batch, Mirror
+from ottla.simulation.checks.replica_model import Batch, ReplicaModel
 from ottla.simulation.world.process import Process
 from ottla.simulation.world.world import World
 
 NOT_REGISTERED: Final = -1
 Key = tuple[bytes, int]
 """A partition: two topics may have one name, one after the other."""
-Watcher = Callable[[str, Partition, Mirror, int], None]
+Watcher = Callable[[str, Partition, ReplicaModel, int], None]
 """Also called for a replica after a change, with its machine and the committed offset."""
 
 
@@ -64,7 +64,7 @@ class Led(NamedTuple):
     high_watermark: int
 
 
-class ReplicaRules:
+class ReplicaInvariants:
     """Raises InvariantError at the first step after which something is wrong."""
 
     def __init__(self, world: World, truth: Truth, id_by_machine: Mapping[str, int]) -> None:
@@ -73,7 +73,7 @@ class ReplicaRules:
         self._truth = truth
         self._name_by_id = {broker_id: name for name, broker_id in id_by_machine.items()}
         self._ghosts: dict[Key, Ghost] = {}
-        self._mirrors: dict[object, Mirror] = {}
+        self._models: dict[object, ReplicaModel] = {}
         self._led: dict[Partition, Led] = {}
         self._looked_at: dict[Partition, object] = {}
         self._seen: dict[Process, list[object]] = {}
@@ -148,12 +148,12 @@ class ReplicaRules:
 
     def _look_at(self, name: str, partition: Partition) -> None:
         ghost = self._ghosts.setdefault(_key(partition), Ghost())
-        mirror = self._mirrors.get(partition.log)
-        if mirror is None:
-            mirror = self._mirrors[partition.log] = Mirror(partition.log)
+        model = self._models.get(partition.log)
+        if model is None:
+            model = self._models[partition.log] = ReplicaModel(partition.log)
         where = f"{partition.name} on {name}"
         try:
-            new, cut = mirror.update()
+            new, cut = model.update()
         except ApiError as error:
             if partition.log.is_offline:  # by this very reading
                 return
@@ -164,18 +164,18 @@ class ReplicaRules:
             )  # else retention may delete it
             if is_kept and ghost.committed.get(one.base_offset) == one:
                 self._fail("R11", f"{where}: {one} is cut, committed to {ghost.high_watermark}")
-        self._look_at_new(where, mirror.batches[-len(new) - 1 :] if new else [], ghost)
+        self._look_at_new(where, model.batches[-len(new) - 1 :] if new else [], ghost)
         if partition.in_sync is not None:
             self._look_at_leader(name, partition, ghost)
         elif new and new[-1].epoch not in ghost.leader_by_epoch:
             # Only the newest epoch: earlier ones began before the checks did.
             self._forgive_or_fail(where, new[-1], ghost)
-        self._look_at_committed(where, partition, mirror, ghost)
-        self._show(name, partition, mirror, partition.high_watermark)
+        self._look_at_committed(where, partition, model, ghost)
+        self._show(name, partition, model, partition.high_watermark)
 
-    def _show(self, name: str, partition: Partition, mirror: Mirror, committed: int) -> None:
+    def _show(self, name: str, partition: Partition, model: ReplicaModel, committed: int) -> None:
         for watcher in self.watchers:
-            watcher(name, partition, mirror, committed)
+            watcher(name, partition, model, committed)
 
     def _look_at_followers(self, leader: Partition, in_sync: InSync) -> None:
         """Read committed records from a follower, if the leader's log is unreadable."""
@@ -183,9 +183,9 @@ class ReplicaRules:
             machine = self._name_by_id[broker_id]
             broker = self.running(machine)
             there = None if broker is None else broker.partitions.find(leader.name)
-            mirror = None if there is None else self._mirrors.get(there.log)
-            if there is not None and mirror is not None and not there.log.is_offline:
-                self._show(machine, there, mirror, leader.high_watermark)
+            model = None if there is None else self._models.get(there.log)
+            if there is not None and model is not None and not there.log.is_offline:
+                self._show(machine, there, model, leader.high_watermark)
 
     def _look_at_new(self, where: str, new: Sequence[Batch], ghost: Ghost) -> None:
         """R1: check new batches, and the batch before them."""
@@ -203,15 +203,15 @@ class ReplicaRules:
             self._fail("R12", f"{where}: {one} is of an epoch without a leader")
 
     def _look_at_committed(
-        self, where: str, partition: Partition, mirror: Mirror, ghost: Ghost
+        self, where: str, partition: Partition, model: ReplicaModel, ghost: Ghost
     ) -> None:
         if partition.high_watermark > partition.log.end_offset:
             self._fail("R2", f"{where}: visible records are missing")
         committed = partition.high_watermark
-        for one in mirror.batches[mirror.compared_count :]:
+        for one in model.batches[model.compared_count :]:
             if one.end_offset > committed:
                 break
-            mirror.compared_count += 1
+            model.compared_count += 1
             known = ghost.committed.setdefault(one.base_offset, one)
             if known != one:
                 self._fail("R2", f"{where}: {one} is committed, and so is {known}")
@@ -304,8 +304,8 @@ class ReplicaRules:
     def _look_at_content(
         self, name: TopicPartition, broker_id: int, partition: Partition, ghost: Ghost
     ) -> None:
-        mirror = self._mirrors.get(partition.log)
-        for one in reversed(mirror.batches if mirror is not None else ()):
+        model = self._models.get(partition.log)
+        for one in reversed(model.batches if model is not None else ()):
             if one.end_offset <= ghost.high_watermark:
                 known = ghost.committed.get(one.base_offset, one)
                 if known != one:

@@ -59,7 +59,7 @@ def batch_of(content: bytes) -> Batch:
     )
 
 
-class Mirror:
+class ReplicaModel:
     """Follows a log: reads each batch once, and again after a truncation."""
 
     def __init__(self, log: PartitionLog) -> None:

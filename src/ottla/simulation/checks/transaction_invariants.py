@@ -28,7 +28,7 @@ from ottla.model.identifiers import ProducerId, TopicPartition
 from ottla.model.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.replication.partition import Partition
 from ottla.simulation.checks.replica_invariants import InvariantError
-from ottla.simulation.checks.replica_model import Batch, Mirror
+from ottla.simulation.checks.replica_model import Batch, ReplicaModel
 from ottla.simulation.checks.transaction_replay import (
     NOT_OPEN,
     Decision,
@@ -52,7 +52,7 @@ class Replica:
     """Of a coordinator's log."""
 
 
-class TransactionRules:
+class TransactionInvariants:
     """Raises InvariantError at the first step after which something is wrong."""
 
     def __init__(
@@ -81,17 +81,19 @@ class TransactionRules:
         self._committed: Counter[TopicPartition] = Counter()
         self._stable: dict[object, tuple[int, int]] = {}
 
-    def look_at(self, machine: str, partition: Partition, mirror: Mirror, committed: int) -> None:
+    def look_at(
+        self, machine: str, partition: Partition, model: ReplicaModel, committed: int
+    ) -> None:
         """Look at a replica that has changed, or of which more is committed than it knows."""
         log = partition.log
         replica = self._replicas.get(log)
         if replica is None or replica.cut_count != log.cut_count:
             replica = self._replicas[log] = Replica(log.cut_count)
-        new = mirror.batches[replica.seen :]
-        replica.seen = len(mirror.batches)
+        new = model.batches[replica.seen :]
+        replica.seen = len(model.batches)
         where = f"{partition.name} on {machine}"
         if partition.name.topic == TRANSACTION_STATE_TOPIC:
-            self._learn(partition.name, mirror, committed)
+            self._learn(partition.name, model, committed)
             self._look_at_coordinator(machine, partition, replica, new)
         else:
             for one in new:
@@ -203,10 +205,10 @@ class TransactionRules:
             if known != told:
                 self._fail(f"T2 {machine} knows {known}, and the log has {told}")
 
-    def _learn(self, name: TopicPartition, mirror: Mirror, committed: int) -> None:
+    def _learn(self, name: TopicPartition, model: ReplicaModel, committed: int) -> None:
         """Apply committed records, from the first replica that has them."""
         seen = self._committed[name]
-        unseen = takewhile(lambda one: seen <= one.base_offset, reversed(mirror.batches))
+        unseen = takewhile(lambda one: seen <= one.base_offset, reversed(model.batches))
         new = [one for one in unseen if one.end_offset <= committed][::-1]
         for one, transactional_id, found in transactions_in(new):
             before = self.transactions.pop(transactional_id, None)

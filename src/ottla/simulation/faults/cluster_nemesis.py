@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ottla.replication.in_sync import InSync
 from ottla.replication.partition import Partition
-from ottla.simulation.checks.replica_model import Mirror
+from ottla.simulation.checks.replica_model import ReplicaModel
 from ottla.simulation.faults.nemesis import Fault, Nemesis
 from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.simulation.world.machine import Machine
@@ -115,7 +115,7 @@ class Moments:
         finally:
             del self._waiting[coming]
 
-    def look_at(self, machine: str, partition: Partition, _: Mirror, _committed: int) -> None:
+    def look_at(self, machine: str, partition: Partition, _: ReplicaModel, _committed: int) -> None:
         """Find the change of a replica, and wake the waiters of that moment."""
         now = Seen.of(partition)
         before = self._seen.get(partition)

@@ -21,9 +21,13 @@ from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.simulation.checks.checkers import Violation, check_history, lost_commits
 from ottla.simulation.checks.history import History, Operation, Outcome
-from ottla.simulation.checks.metadata_invariants import MIN_ISR, MetadataRules, ZooKeeperTruth
-from ottla.simulation.checks.replica_invariants import InvariantError, ReplicaRules
-from ottla.simulation.checks.transaction_invariants import TransactionRules
+from ottla.simulation.checks.metadata_invariants import (
+    MIN_ISR,
+    ExpectedMetadata,
+    MetadataInvariants,
+)
+from ottla.simulation.checks.replica_invariants import InvariantError, ReplicaInvariants
+from ottla.simulation.checks.transaction_invariants import TransactionInvariants
 from ottla.simulation.faults.cluster_nemesis import (
     ClusterNemesis,
     Kind,
@@ -137,12 +141,12 @@ class ClusterStory:
         self.setting = setting
         self.world = World(seed, keeps_lines=keeps_lines)
         self.zookeeper = SimulatedZooKeeper(self.world.loop, self.world.network)
-        self.truth = ZooKeeperTruth(self.zookeeper.tree)
+        self.truth = ExpectedMetadata(self.zookeeper.tree)
         self.names = [f"broker-{number}" for number in range(setting.brokers)]
-        self.rules = ReplicaRules(
+        self.rules = ReplicaInvariants(
             self.world, self.truth, {name: number for number, name in enumerate(self.names)}
         )
-        self.metadata_rules = MetadataRules(
+        self.metadata_rules = MetadataInvariants(
             self.zookeeper.tree, self._process_of, int(SETTINGS[MIN_ISR])
         )
         self.history: History = WatchedHistory(self.world, self.rules)
@@ -157,7 +161,7 @@ class ClusterStory:
             topics=[TOPIC, COPIES] if has_transactions else [TOPIC],
             is_committed_only=has_transactions,
         )
-        self.transaction_rules = TransactionRules(
+        self.transaction_rules = TransactionInvariants(
             self.names, self.rules.running, self._is_late, self.world.loop.time
         )
         self.moments = Moments()
@@ -397,7 +401,7 @@ class ClusterStory:
 class WatchedHistory(History):
     """A history that checks every acknowledgement at once: the record must be committed."""
 
-    def __init__(self, world: World, rules: ReplicaRules) -> None:
+    def __init__(self, world: World, rules: ReplicaInvariants) -> None:
         super().__init__(world.loop.time)
         self._rules = rules
 

@@ -28,7 +28,7 @@ from ottla.simulation.workloads.recorded_reader import (
     take,
     value_of,
 )
-from ottla.simulation.workloads.recorded_writer import Client, NotedTransaction
+from ottla.simulation.workloads.recorded_writer import Client, RecordedTransaction
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.machine import Machine
 from ottla.wire.records.consumer_record import ConsumerRecord
@@ -134,7 +134,7 @@ class CopyWorkload:
         now = {name: place.offset for name, place in places_of(consumer).items()}
         if now == before:
             return now
-        transaction = NotedTransaction(client, self._workload.history, life, stream)
+        transaction = RecordedTransaction(client, self._workload.history, life, stream)
         for name, values in _by_partition(records).items():
             # Each try to copy something is told from the others.
             copies = [f"{value}{COPIED_BY}{life}" for value in values]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CLOSE_SECONDS: Final = 1.0
 
 
-class ProducingClient:
+class RealTransactionalClient:
     """One transactional id; `init` makes a producer for it, also after a fatal error."""
 
     def __init__(

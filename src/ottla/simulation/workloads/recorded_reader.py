@@ -31,7 +31,7 @@ PAUSES: Final = 0.05
 Places = Mapping[TopicPartition, Position]
 
 
-class NotedReader:
+class RecordedReader:
     """One client; each of its consumers continues at the last position."""
 
     def __init__(self, history: History, client: str, partitions: Sequence[TopicPartition]) -> None:

@@ -54,7 +54,7 @@ def filled(value: str, stream: Random) -> bytes:
     return b"%s %s" % (value.encode(), b"." * stream.randrange(FILLER_BYTES_MAX))
 
 
-class NotedWriter:
+class RecordedWriter:
     """One producer. `resolve` records the outcomes of its records."""
 
     def __init__(
@@ -120,7 +120,7 @@ def _outcome(error: BaseException) -> Outcome:
 
 
 class Client(Protocol):
-    """A transactional client: a `TransactionalClient`, or a `ProducingClient`."""
+    """A transactional client: a `TransactionalClient`, or a `RealTransactionalClient`."""
 
     transactional_id: str
     commits_asked: int
@@ -154,7 +154,7 @@ class Client(Protocol):
         """Close every connection, now or soon."""
 
 
-class NotedTransaction:
+class RecordedTransaction:
     """The operations of one run of a client in one transaction."""
 
     def __init__(self, client: Client, history: History, life: str, stream: Random) -> None:

@@ -23,9 +23,9 @@ from ottla.model.identifiers import TopicPartition
 from ottla.simulation.checks.history import History
 from ottla.simulation.checks.transaction_replay import Decision
 from ottla.simulation.workloads.copy_workload import COPIERS, CopyWorkload
-from ottla.simulation.workloads.real_transactional_client import ProducingClient
+from ottla.simulation.workloads.real_transactional_client import RealTransactionalClient
 from ottla.simulation.workloads.recorded_reader import ALL, all_of, take
-from ottla.simulation.workloads.recorded_writer import Client, NotedTransaction
+from ottla.simulation.workloads.recorded_writer import Client, RecordedTransaction
 from ottla.simulation.workloads.transactional_client import TransactionalClient
 from ottla.simulation.workloads.workload import Workload
 from ottla.simulation.world.machine import Machine, Program
@@ -146,7 +146,7 @@ class TransactionWorkload:
         while not self._workload.is_over:
             if client.needs_init:
                 await client.init()
-            transaction = NotedTransaction(client, self._workload.history, life, stream)
+            transaction = RecordedTransaction(client, self._workload.history, life, stream)
             try:
                 await self._fill(transaction, client.transactional_id, life, stream)
                 await self._end(transaction, life, stream)
@@ -164,7 +164,7 @@ class TransactionWorkload:
             await _mark(view, stream.sample(known, min(1, len(known))))
 
     async def _fill(
-        self, transaction: NotedTransaction, group_id: str, life: str, stream: Random
+        self, transaction: RecordedTransaction, group_id: str, life: str, stream: Random
     ) -> None:
         for _ in range(stream.randint(1, SENDS_MAX)):
             values = [self._next_value(life) for _ in range(stream.randint(1, VALUES_MAX))]
@@ -174,7 +174,7 @@ class TransactionWorkload:
             name = stream.choice(self._workload.partitions)
             await transaction.send_offset(group_id, name, self._count)
 
-    async def _end(self, transaction: NotedTransaction, life: str, stream: Random) -> None:
+    async def _end(self, transaction: RecordedTransaction, life: str, stream: Random) -> None:
         if stream.random() < SLOW:
             await pause(2 * TIMEOUT_MS)
         if stream.random() < IMPATIENT:
@@ -194,7 +194,7 @@ class TransactionWorkload:
             return self._workload.view(machine, servers)
 
         if stream.random() < OF_PRODUCTION:
-            return ProducingClient(
+            return RealTransactionalClient(
                 transactional_id, open_view, machine, timeout_ms=TIMEOUT_MS, block_ms=BLOCK_MS
             )
         return TransactionalClient(

@@ -26,13 +26,13 @@ from ottla.simulation.checks.history import History, Outcome, outcome_of
 from ottla.simulation.workloads.recorded_reader import (
     ALL,
     BEGINS_ANEW,
-    NotedReader,
+    RecordedReader,
     all_of,
     consumer_at,
     patient,
     take,
 )
-from ottla.simulation.workloads.recorded_writer import NotedWriter, writing
+from ottla.simulation.workloads.recorded_writer import RecordedWriter, writing
 from ottla.simulation.world.machine import Machine, Program
 from ottla.simulation.world.randomness import dice
 
@@ -123,7 +123,7 @@ class Workload:
             client = self.next_life(machine)
             settings = writing(stream, self._pace.timeout_ms)
             view = self.view(machine)
-            writer = NotedWriter(self.history, client, machine, view, settings)
+            writer = RecordedWriter(self.history, client, machine, view, settings)
             with suppress(ApiError, OSError):
                 await self._write_on(writer, stream)
             await writer.close()
@@ -138,7 +138,7 @@ class Workload:
     ) -> None:
         """Read until it is over; go on after failures where it was, or if that is lost, anew."""
         stream = self.stream(machine)
-        reader = NotedReader(history, self.next_life(machine), self.partitions)
+        reader = RecordedReader(history, self.next_life(machine), self.partitions)
         while not self.is_over:
             view, drawn = self.view(machine), self.waiting(settings, stream)
             async with consumer_at(view, machine.clock, drawn, reader.places) as consumer:
@@ -146,7 +146,7 @@ class Workload:
                     await self._read_on(reader, consumer, stream)
                 except OffsetOutOfRangeError as error:
                     self.surprises.append(str(error))
-                    reader = NotedReader(history, self.next_life(machine), self.partitions)
+                    reader = RecordedReader(history, self.next_life(machine), self.partitions)
                 except (ApiError, OSError):
                     await pause(TRY_AGAIN_MS)
 
@@ -170,7 +170,7 @@ class Workload:
 
     # -- work until a failure --------------------------------------------------------------------
 
-    async def _write_on(self, writer: NotedWriter, stream: Random) -> None:
+    async def _write_on(self, writer: RecordedWriter, stream: Random) -> None:
         while not self.is_over and stream.random() >= BEGINS_ANEW:
             for _ in range(stream.randint(1, VALUES_MAX)):
                 await writer.send(stream.choice(self.partitions), stream)
@@ -178,7 +178,9 @@ class Workload:
             if writer.resolve() and stream.random() < GIVES_UP:
                 return
 
-    async def _read_on(self, reader: NotedReader, consumer: AsyncConsumer, stream: Random) -> None:
+    async def _read_on(
+        self, reader: RecordedReader, consumer: AsyncConsumer, stream: Random
+    ) -> None:
         while not self.is_over and stream.random() >= BEGINS_ANEW:
             await reader.read_some(consumer, stream)
             reader.be_restless(consumer, stream)

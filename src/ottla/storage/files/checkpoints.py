@@ -200,7 +200,7 @@ def write_offsets(
     write_table(disk, path, [f"{topic} {index} {offset}" for (topic, index), offset in entries])
 
 
-class OffsetTable:
+class OffsetCheckpoint:
     """One checkpoint file, collected on the loop and written on threads.
 
     `guard` keeps threads apart that write; one thread needs none. Older offsets never replace newer

@@ -24,12 +24,12 @@ from ottla.storage.indexes.time_index import NO_TIMESTAMP_MS, TimestampOffset
 from ottla.storage.log.admission import Origin, Validated, admit
 from ottla.storage.log.flush import Flush
 from ottla.storage.log.leader_epochs import ANY_EPOCH, LeaderEpochs
-from ottla.storage.log.offline_on_error import DiskBound, on_disk
+from ottla.storage.log.offline_on_error import OfflineOnErrors, on_disk
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.transaction_terms import ANY_TRANSACTION, TransactionTerms
 from ottla.storage.segments.segment import DELETED_SUFFIX, Segment
 from ottla.storage.segments.segment_list import (
-    SegmentRow,
+    SegmentList,
     aborted_between,
     first_record_since,
     greatest_record,
@@ -59,7 +59,7 @@ class LogState(NamedTuple):
     """Whether the whole log is durable."""
 
 
-class PartitionLog(DiskBound):
+class PartitionLog(OfflineOnErrors):
     """The log of one partition; raises nothing but ApiError. `storage.recovery` opens it."""
 
     def __init__(
@@ -78,7 +78,7 @@ class PartitionLog(DiskBound):
         self.end_offset = state.end_offset
         self.recovery_point = state.recovery_point
         self.files = files
-        self.segments = SegmentRow(state.segments)
+        self.segments = SegmentList(state.segments)
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._last_flush_ms = state.segments[-1].created_ms
         self.cut_count = 0
@@ -351,7 +351,7 @@ class PartitionLog(DiskBound):
             segment = Segment.create(self.files, self.directory, offset, self.config, now_ms)
             self.files.disk.sync_directory(self.directory)
             self.producers.clear()
-        self.segments = SegmentRow([segment])
+        self.segments = SegmentList([segment])
         self.log_start_offset = self.end_offset = self.recovery_point = offset
 
     def _lower_recovery_point(self, offset: Offset) -> None:

@@ -33,7 +33,7 @@ def is_refusal(error: OSError) -> bool:
     return error.errno in _FULL or error.errno in _EXHAUSTED
 
 
-class DiskBound:
+class OfflineOnErrors:
     """An object in one directory, which goes offline when its disk fails.
 
     Offline, every operation raises KAFKA_STORAGE_ERROR without any I/O, because a failed disk may
@@ -83,7 +83,7 @@ class DiskBound:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} {detail}")
 
 
-_Self = TypeVar("_Self", bound=DiskBound)
+_Self = TypeVar("_Self", bound=OfflineOnErrors)
 
 
 def on_disk(

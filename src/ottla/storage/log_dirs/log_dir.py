@@ -37,7 +37,7 @@ from ottla.storage.files.checkpoints import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     CorruptCheckpointError,
-    OffsetTable,
+    OffsetCheckpoint,
     Write,
     read_clean_shutdown,
     read_offsets,
@@ -200,10 +200,10 @@ class LogDir:
         self.was_clean = False
         """Whether every log was closed in the last run, and none was opened since."""
         guard = nullcontext() if guard is None else guard
-        self._recovery_points = OffsetTable(self._disk, self._file(RECOVERY_POINT_FILE), guard)
-        self._start_offsets = OffsetTable(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
-        self._first_dirty = OffsetTable(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE), guard)
-        self._high_watermarks = OffsetTable(self._disk, self._file(HIGH_WATERMARK_FILE), guard)
+        self._recovery_points = OffsetCheckpoint(self._disk, self._file(RECOVERY_POINT_FILE), guard)
+        self._start_offsets = OffsetCheckpoint(self._disk, self._file(LOG_START_OFFSET_FILE), guard)
+        self._first_dirty = OffsetCheckpoint(self._disk, self._file(FIRST_DIRTY_OFFSET_FILE), guard)
+        self._high_watermarks = OffsetCheckpoint(self._disk, self._file(HIGH_WATERMARK_FILE), guard)
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """Up to where logs were known to be committed, as the file says."""
         self.first_dirty_offsets: dict[TopicPartition, Offset] = {}

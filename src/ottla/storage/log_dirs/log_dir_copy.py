@@ -72,7 +72,7 @@ class CopyStep:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no batch at offset {self._offset}")
 
 
-class ReplicaMove:
+class LogDirCopy:
     """One replica on its way; its copy is among the target's futures."""
 
     def __init__(self, partition: TopicPartition, source: LogDir, target: LogDir) -> None:

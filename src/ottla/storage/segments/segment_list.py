@@ -25,7 +25,7 @@ from ottla.wire.records.record import find_time
 _NEVER_MS: Final = 2**63 - 1
 
 
-class SegmentRow:
+class SegmentList:
     """Segments, the oldest first. There is always at least one; only the last is written."""
 
     __slots__ = ("_bases", "_segments", "damage_code", "may_be_damaged")
@@ -178,7 +178,7 @@ def _check_sound(
 
 
 def aborted_between(
-    row: SegmentRow,
+    row: SegmentList,
     offset: Offset,
     end_offset: Offset,
     size_bytes: int | None,
@@ -213,7 +213,7 @@ def aborted_between(
     return found
 
 
-def _end_of_bytes(row: SegmentRow, offset: Offset, size_bytes: int, end_offset: Offset) -> int:
+def _end_of_bytes(row: SegmentList, offset: Offset, size_bytes: int, end_offset: Offset) -> int:
     """Return an offset that is not before the end of so many bytes from an offset on."""
     place = row.find(offset)
     if place is None:
@@ -227,7 +227,7 @@ def _end_of_bytes(row: SegmentRow, offset: Offset, size_bytes: int, end_offset: 
 
 
 def first_record_since(
-    segments: SegmentRow, timestamp_ms: int, start_offset: Offset, end_offset: Offset
+    segments: SegmentList, timestamp_ms: int, start_offset: Offset, end_offset: Offset
 ) -> TimestampOffset | None:
     """Return the first record in these bounds that is no older than this."""
     for batch in _batches_since(segments, timestamp_ms, start_offset):
@@ -242,7 +242,7 @@ def first_record_since(
 
 
 def greatest_record(
-    segments: SegmentRow, start_offset: Offset, end_offset: Offset
+    segments: SegmentList, start_offset: Offset, end_offset: Offset
 ) -> TimestampOffset | None:
     """Return the greatest timestamp in these bounds, and the first record that has it."""
     first, *others = segments.since(start_offset)
@@ -270,7 +270,7 @@ def _times_ms(batches: Iterator[RecordBatch], start_offset: Offset) -> Iterator[
 
 
 def _batches_since(
-    segments: SegmentRow, timestamp_ms: int, start_offset: Offset
+    segments: SegmentList, timestamp_ms: int, start_offset: Offset
 ) -> Iterator[RecordBatch]:
     """Yield the batches of those segments that have a record young enough."""
     for segment in segments.since(start_offset):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
+from ottla.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
@@ -12,8 +12,8 @@ from ottla.broker.handlers.heartbeat import HeartbeatHandler
 from ottla.broker.handlers.join_group import JoinGroupHandler
 from ottla.broker.handlers.leave_group import LeaveGroupHandler
 from ottla.broker.handlers.sync_group import SyncGroupHandler
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier
 from ottla.machines.groups.classic_group import GroupState
@@ -63,20 +63,20 @@ class Readers:
         name = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
         self.partition = Partition(name, bytes(16), log, self.notifier.notify)
         self.set_isr(0, 1, epoch=0)
-        partitions = Partitions()
+        partitions = HostedPartitions()
         partitions.add(self.partition)
         controller = controller_of(one_broker())
         add_topics(controller, new_topic(CONSUMER_OFFSETS_TOPIC))
         threads = InlineExecutor()
         creation: Any = SimpleNamespace(store=SimpleNamespace(image=controller.image))
-        flushing = Flushing(threads, clock)
+        flushing = LogFlusher(threads, clock)
         world = CoordinatorWorld(
             partitions, creation, self.notifier, clock, flushing, lambda: self.is_sure
         )
         self.coordinator = GroupCoordinator(
             world,
             GroupSettings(offsets_commit_timeout_ms=COMMIT_MS, group_initial_rebalance_delay_ms=10),
-            OffsetsTopic(1, 1 << 20),
+            ConsumerOffsetsTopic(1, 1 << 20),
             CoordinatorLog(RecordCodec(CONSUMER_OFFSETS), clock, threads, Compression.NONE),
             GroupMemory(128 << 20),
         )

@@ -5,10 +5,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ottla.broker.coordinators import marker_sender
-from ottla.broker.coordinators.marker_sender import TransactionMarkers
-from ottla.broker.coordinators.marker_writer import MarkerWriting
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.peers.broker_clients import Peers, PeersWorld
+from ottla.broker.coordinators.marker_sender import MarkerSender
+from ottla.broker.coordinators.marker_writer import MarkerWriter
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.peers.broker_clients import BrokerClients, PeersWorld
 from ottla.broker.requests.routes import Route
 from ottla.machines.transactions.markers import OwedMarkers
 from ottla.machines.transactions.producer_ids import Producer
@@ -54,8 +54,8 @@ class Coordinator:
             lambda: self.image,
             lambda: {ApiKey.WRITE_TXN_MARKERS: route},
         )
-        writing = MarkerWriting(Partitions(), machine.clock, lambda: True, {})
-        self.markers = TransactionMarkers(Peers(world, "markers"), lambda: self.image, writing)
+        writing = MarkerWriter(HostedPartitions(), machine.clock, lambda: True, {})
+        self.markers = MarkerSender(BrokerClients(world, "markers"), lambda: self.image, writing)
 
     async def _answer(self, _: Any, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         self.requests.append(

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.broker.coordinators.marker_writer import MarkerWriting
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.coordinators.marker_writer import MarkerWriter
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.model.api_error import ApiError
 from ottla.replication.in_sync import Assignment
 from ottla.replication.partition import Partition
@@ -19,7 +19,7 @@ HERE, THERE = 0, 1
 
 class Leader(NamedTuple):
     partition: Partition
-    writing: MarkerWriting
+    writing: MarkerWriter
 
 
 def leader(*replicas: int, is_sure: bool = True, **settings: object) -> Leader:
@@ -28,9 +28,9 @@ def leader(*replicas: int, is_sure: bool = True, **settings: object) -> Leader:
     partition.lead(0, Assignment(HERE, replicas, replicas, 0))
     opening = batch(2, producer_id=PRODUCER, base_sequence=0, is_transactional=True)
     partition.append_as_leader(opening, NOW_MS)
-    partitions = Partitions()
+    partitions = HostedPartitions()
     partitions.add(partition)
-    return Leader(partition, MarkerWriting(partitions, SystemClock(), lambda: is_sure, {}))
+    return Leader(partition, MarkerWriter(partitions, SystemClock(), lambda: is_sure, {}))
 
 
 def commit(coordinator_epoch: int = 3) -> WritableTxnMarker:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.coordinators.partition_enlistment import TransactionChannel
-from ottla.broker.peers.broker_clients import Peers, PeersWorld
+from ottla.broker.coordinators.partition_enlistment import PartitionEnlistment
+from ottla.broker.peers.broker_clients import BrokerClients, PeersWorld
 from ottla.machines.transactions.add_partitions import Enlistment
 from ottla.machines.transactions.producer_ids import Producer
 from ottla.metadata.image import ClusterImage
@@ -37,8 +37,8 @@ class Partitions:
         self.world = world
         self.there = world.machine("there")
         peers_world = PeersWorld(HERE, "PLAINTEXT", machine.network, machine.clock, image, dict)
-        self.peers = Peers(peers_world, "transactions")
-        self.channel = TransactionChannel(lambda _: 0, nobody_is_here, self.peers, image)
+        self.peers = BrokerClients(peers_world, "transactions")
+        self.channel = PartitionEnlistment(lambda _: 0, nobody_is_here, self.peers, image)
 
     async def ask_there(self, request: Message, version: int, answer: type[Any]) -> Any:
         return await self.peers.ask(THERE, request, version, answer, timeout_ms=TIMEOUT_MS)

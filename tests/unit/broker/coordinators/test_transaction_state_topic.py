@@ -2,13 +2,13 @@
 
 from ottla.broker.coordinators.consumer_offsets_topic import partition_of_group
 from ottla.broker.coordinators.transaction_state_topic import (
-    TransactionsTopic,
+    TransactionStateTopic,
     partition_of_transaction,
 )
 
 
 def test_the_topic_is_compacted_plain_and_never_led_by_who_lacks_something() -> None:
-    wanted = TransactionsTopic(50, 100 << 20, 3, 2).wanted()
+    wanted = TransactionStateTopic(50, 100 << 20, 3, 2).wanted()
     assert (wanted.name, wanted.num_partitions) == ("__transaction_state", 50)
     assert wanted.replication_factor == 3
     assert {config.name: config.value for config in wanted.configs} == {

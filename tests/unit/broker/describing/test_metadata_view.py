@@ -1,7 +1,7 @@
 """Cluster metadata from a broker that may no longer belong to the cluster."""
 
-from ottla.broker.describing.metadata_view import UNKNOWN_LEADER, ClusterView, CurrentLeaders
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.describing.metadata_view import UNKNOWN_LEADER, CurrentLeaders, MetadataView
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -14,19 +14,19 @@ TOPIC_ID = b"\1" * 16
 PARTITION = PartitionImage(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=3, partition_epoch=0)
 
 
-def view(*brokers: int, is_sure: bool) -> ClusterView:
+def view(*brokers: int, is_sure: bool) -> MetadataView:
     topic = TopicImage("orders", TOPIC_ID, (PARTITION,))
     image = ClusterImage(
         CLUSTER_ID,
         topics={"orders": topic},
         brokers={number: BrokerImage(number, 1, b"\0" * 16, (ENDPOINT,)) for number in brokers},
     )
-    partitions = Partitions()
+    partitions = HostedPartitions()
     partitions.add(Partition(NAME, TOPIC_ID, new_log(), lambda _: None))
-    return ClusterView(1, lambda: image, partitions, is_sure=lambda: is_sure)
+    return MetadataView(1, lambda: image, partitions, is_sure=lambda: is_sure)
 
 
-def told(of: ClusterView) -> set[int]:
+def told(of: MetadataView) -> set[int]:
     return {one.broker.broker_id for one in of.brokers("PLAINTEXT") if not one.broker.is_fenced}
 
 

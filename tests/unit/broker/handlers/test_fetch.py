@@ -10,7 +10,7 @@ from ottla.broker.data.fetch_loop import PARTITIONS_AT_ONCE
 from ottla.broker.data.fetch_reader import FetchReader
 from ottla.broker.data.fetch_sessions import Answer, FetchedPartition, Read
 from ottla.broker.handlers.fetch import FetchHandler
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
@@ -47,7 +47,7 @@ class Remembering:
 def handler_of(fetching: Remembering, clock: Clock) -> FetchHandler:
     unused: Any = SimpleNamespace(errors=Counter(), begin=lambda *_, **__: fetching)
     return FetchHandler(
-        Partitions(),
+        HostedPartitions(),
         Notifier(clock),
         unused,
         unused,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.describing.metadata_view import ClusterView
+from ottla.broker.describing.metadata_view import MetadataView
 from ottla.broker.handlers.metadata import DescribedTopics, MetadataHandler
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -38,7 +38,7 @@ def test_others_have_their_turns_between_topics(names: list[str] | None) -> None
     partitions = (PartitionImage((1,), (1,), 1),)
     topics = {name: TopicImage(name, uuid_of(n), partitions) for n, name in enumerate(NAMES)}
     image = ClusterImage(CLUSTER_ID, topics=topics)
-    view = ClusterView(1, lambda: image, Partitions())
+    view = MetadataView(1, lambda: image, HostedPartitions())
     creation: Any = SimpleNamespace(is_automatic=False)
     unused: Any = None
     handler = MetadataHandler(
@@ -68,8 +68,8 @@ class World:
     def __init__(self) -> None:
         self.published = image_with(topic(1, 2))
         self.is_sure = True
-        self.partitions = Partitions()
-        self.view = ClusterView(
+        self.partitions = HostedPartitions()
+        self.view = MetadataView(
             1, lambda: self.published, self.partitions, is_sure=lambda: self.is_sure
         )
         self.described = DescribedTopics(self.view)

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.coordinators.consumer_offsets_topic import OffsetsTopic
+from ottla.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from ottla.broker.coordinators.coordinator_log import CoordinatorLog
 from ottla.broker.coordinators.coordinator_runtime import CoordinatorWorld
 from ottla.broker.coordinators.group_coordinator import GroupCoordinator
 from ottla.broker.handlers.offset_commit import PARTITIONS_AT_ONCE, OffsetCommitHandler
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.requests.request_context import RequestContext
 from ottla.concurrency.notifier import Notifier
 from ottla.concurrency.yield_budget import TimeSlices
@@ -55,7 +55,7 @@ class Commits:
         name = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
         self.partition = Partition(name, bytes(16), new_log(segment_bytes=1 << 24), notifier.notify)
         self.partition.lead(1, Assignment(0, (0,), (0,), 0), 0)
-        partitions = Partitions()
+        partitions = HostedPartitions()
         partitions.add(self.partition)
         controller = controller_of(one_broker())
         add_topics(controller, new_topic(CONSUMER_OFFSETS_TOPIC), new_topic("large", COUNT))
@@ -67,11 +67,11 @@ class Commits:
                 SimpleNamespace(store=store),  # type: ignore[arg-type]
                 notifier,
                 clock,
-                Flushing(threads, clock),
+                LogFlusher(threads, clock),
                 lambda: True,
             ),
             GroupSettings(),
-            OffsetsTopic(1, 1 << 20),
+            ConsumerOffsetsTopic(1, 1 << 20),
             CoordinatorLog(RecordCodec(CONSUMER_OFFSETS), clock, threads, Compression.NONE),
             GroupMemory(128 << 20),
         )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from ottla.broker.coordinators.partition_enlistment import Enlist
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.data.batch_validation import BatchValidation
-from ottla.broker.data.message_format_conversion import OldFormats
+from ottla.broker.data.message_format_conversion import MessageFormatConversion
 from ottla.broker.describing.metadata_view import CurrentLeaders
 from ottla.broker.handlers.produce import ProduceHandler
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.requests.request_metrics import Meters
 from ottla.concurrency.notifier import Notifier
@@ -38,7 +38,7 @@ class Electing:
 
 
 def test_a_partition_that_comes_to_be_led_while_another_is_verified_is_tried_again() -> None:
-    partitions = Partitions()
+    partitions = HostedPartitions()
     led, followed = (Partition(name, bytes(16), new_log(), lambda _: None) for name in NAMES)
     led.lead(0)
     followed.follow(2, 0)
@@ -48,16 +48,16 @@ def test_a_partition_that_comes_to_be_led_while_another_is_verified_is_tried_aga
     assert codes == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-async def produced(partitions: Partitions, enlist: Enlist) -> list[int]:
+async def produced(partitions: HostedPartitions, enlist: Enlist) -> list[int]:
     """Write to each partition in one transactional request; return the error codes."""
     clock, threads = FixedClock(), InlineExecutor()
     notifier = Notifier(clock)
     handler = ProduceHandler(
         partitions,
-        Flushing(threads, clock),
+        LogFlusher(threads, clock),
         clock,
         CurrentLeaders(one_broker),
-        OldFormats(threads),
+        MessageFormatConversion(threads),
         BatchValidation(threads),
         Meters(),
         notifier,

@@ -1,6 +1,6 @@
 """Errors for partitions that this broker does not host."""
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.replication.partition import Partition
@@ -10,11 +10,11 @@ from tests.metadata_building import add_topics, controller_of, new_topic, one_br
 HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def partitions() -> Partitions:
+def partitions() -> HostedPartitions:
     """This broker hosts one of a topic's two partitions, and none of the other topic."""
     controller = controller_of(one_broker())
     add_topics(controller, new_topic("orders", 2), new_topic("letters"))
-    known = Partitions()
+    known = HostedPartitions()
     known.image = controller.image
     known.add(Partition(HERE, uuid_of(1), new_log(), lambda _: None))
     return known

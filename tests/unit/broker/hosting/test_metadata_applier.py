@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.hosting.live_config import LiveConfig
-from ottla.broker.hosting.metadata_applier import ImageFollower, PartitionRoles
+from ottla.broker.hosting.metadata_applier import MetadataApplier, PartitionRoles
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
@@ -54,10 +54,10 @@ class Life:
 
     def __init__(self, disk: SimulatedDisk, threads: ThreadPoolExecutor) -> None:
         self.dirs = LogDirs(disk, ("/a", "/b"))
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         self.notified: list[Hashable] = []
         self.folders = PartitionLogDirs(self.dirs, threads, SystemClock(), SystemRandomness())
-        self.follower = ImageFollower(
+        self.follower = MetadataApplier(
             PartitionRoles(NODE, SystemClock(), self.notified.append),
             self.folders,
             self.partitions,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.hosting.live_config import LiveConfig
-from ottla.broker.hosting.metadata_applier import ImageFollower, PartitionRoles
+from ottla.broker.hosting.metadata_applier import MetadataApplier, PartitionRoles
 from ottla.broker.hosting.partition_log_dirs import PartitionLogDirs
 from ottla.broker.replication.replication_service import HighWatermarks
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -66,7 +66,7 @@ class Life:
         self.broker_epoch = EPOCH
         self.followed = Followed()
         self.dirs = LogDirs(disk, ("/a",))
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         self.high_watermarks = HighWatermarks(self.partitions, self.dirs, threads)
         self.folders = PartitionLogDirs(self.dirs, threads, SystemClock(), SystemRandomness())
         roles = PartitionRoles(
@@ -78,7 +78,7 @@ class Life:
             high_watermark_of=self.high_watermarks.noted,
         )
         config = LiveConfig(BrokerConfig.parse({}))
-        self.follower = ImageFollower(roles, self.folders, self.partitions, config)
+        self.follower = MetadataApplier(roles, self.folders, self.partitions, config)
 
     @property
     def partition(self) -> Partition:

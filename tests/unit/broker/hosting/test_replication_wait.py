@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT, Awaited, committed
+from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT, PendingReplication, committed
 from ottla.concurrency.notifier import Notifier
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -51,7 +51,7 @@ def outcomes(*acts: Callable[[Stage], None]) -> list[ErrorCode | None]:
 
     async def program(machine: Machine) -> list[ErrorCode | None]:
         stage = Stage(machine)
-        awaited = [Awaited(one, 1, EPOCH) for one in stage.partitions]
+        awaited = [PendingReplication(one, 1, EPOCH) for one in stage.partitions]
         waiting = asyncio.create_task(
             committed(stage.notifier, awaited, stage.deadline_ms, lambda: stage.is_sure)
         )

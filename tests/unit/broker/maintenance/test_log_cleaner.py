@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.maintenance.cleaner_throttle import CleaningPace, CleaningStoppedError
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.maintenance.cleaner_throttle import CleanerThrottle, CleaningStoppedError
 from ottla.broker.maintenance.log_cleaner import CleanerSettings, LogCleaner
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import CleanupPolicy, TopicConfig
@@ -39,7 +39,7 @@ class World:
     def __init__(self, disk: SimulatedDisk | None = None, **settings: Any) -> None:
         self.clock = FixedClock()
         self.disk = disk or SimulatedDisk()
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         self.dirs = LogDirs(self.disk, ["/data"])
         self.dirs.open(lambda _: COMPACTED, self.clock.now_ms())
         for folder in self.dirs.dirs:
@@ -291,7 +291,7 @@ def test_two_threads_take_two_logs() -> None:
 
 def test_the_pace_is_shared_and_a_stop_is_heard_by_all() -> None:
     clock = FixedClock()
-    pace = CleaningPace(clock)
+    pace = CleanerThrottle(clock)
     pace.wait(1 << 30)
     pace.stop()
     with pytest.raises(CleaningStoppedError):

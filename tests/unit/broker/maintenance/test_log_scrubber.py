@@ -5,7 +5,7 @@ import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.maintenance.log_scrubber import (
     CHECKED_AGAIN_MS,
     LogScrubber,
@@ -35,7 +35,7 @@ class World:
         fill(self.folder.start(), 10)
         self.partition = Partition(NAME, bytes(16), self.folder.log, lambda _: None)
         self.partition.lead(0)
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         self.partitions.add(self.partition)
         self.threads = ScrubThreads(self.clock)
         self.scrubber = LogScrubber(

@@ -3,9 +3,9 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.broker.hosting.hosted_partitions import Partitions
-from ottla.broker.hosting.log_flusher import Flushing
-from ottla.broker.maintenance.periodic_tasks import Background
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
+from ottla.broker.hosting.log_flusher import LogFlusher
+from ottla.broker.maintenance.periodic_tasks import PeriodicTasks
 from ottla.model.identifiers import TopicPartition
 from ottla.model.settings.topic_config import TopicConfig
 from ottla.replication.partition import Partition
@@ -19,7 +19,7 @@ CONFIG = TopicConfig(segment_bytes=200, retention_ms=1000, flush_ms=0, file_dele
 ORDERS = TopicPartition("orders", 0)
 
 
-def filled(clock: FixedClock) -> tuple[Partitions, LogDirs]:
+def filled(clock: FixedClock) -> tuple[HostedPartitions, LogDirs]:
     dirs = LogDirs(SimulatedDisk(), ["/data"])
     dirs.open(lambda _: CONFIG, clock.now_ms())
     log = dirs.create(ORDERS, bytes(range(16)), CONFIG, clock.now_ms())
@@ -28,14 +28,16 @@ def filled(clock: FixedClock) -> tuple[Partitions, LogDirs]:
     for number in range(10):
         batch = build_batch([Record(0, clock.now_ms(), b"key", b"value %d" % number)])
         partition.append_as_leader(memoryview(batch), clock.now_ms())
-    partitions = Partitions()
+    partitions = HostedPartitions()
     partitions.add(partition)
     return partitions, dirs
 
 
-def with_background(clock: FixedClock, partitions: Partitions, dirs: LogDirs) -> Background:
+def with_background(
+    clock: FixedClock, partitions: HostedPartitions, dirs: LogDirs
+) -> PeriodicTasks:
     threads = ThreadPoolExecutor(1)
-    return Background(partitions, dirs, Flushing(threads, clock), clock, threads)
+    return PeriodicTasks(partitions, dirs, LogFlusher(threads, clock), clock, threads)
 
 
 def test_old_segments_go_when_their_time_has_come_and_not_before() -> None:
@@ -88,7 +90,7 @@ def test_a_flush_that_the_disk_refuses_is_told_and_tried_again() -> None:
     clock = FixedClock()
     partitions, _ = filled(clock)
     partition = partitions.get(ORDERS)
-    flushing = Flushing(ThreadPoolExecutor(1), clock)
+    flushing = LogFlusher(ThreadPoolExecutor(1), clock)
     clock.time_ms += 1
     disk = partition.log.files.disk
     assert isinstance(disk, SimulatedDisk)
@@ -104,8 +106,8 @@ def test_a_partition_whose_segments_are_being_replaced_keeps_them() -> None:
     clock = FixedClock()
     partitions, dirs = filled(clock)
     threads = ThreadPoolExecutor(1)
-    flushing = Flushing(threads, clock)
-    busy = Background(partitions, dirs, flushing, clock, threads, lambda _: True)
+    flushing = LogFlusher(threads, clock)
+    busy = PeriodicTasks(partitions, dirs, flushing, clock, threads, lambda _: True)
     clock.time_ms += 5000
     asyncio.run(busy.retain())
     assert partitions.get(ORDERS).log.log_start_offset == 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker.controller.controller_client import ReplicaName
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.maintenance.log_scrubber import DamageCounts
 from ottla.broker.replication.damaged_replicas import (
     ATTEMPTS_MAX,
@@ -46,7 +46,7 @@ class World:
         self.log = new_log()
         fill(self.log, 10)
         self.partition = Partition(NAME, TOPIC_ID, self.log, lambda _: None)
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         self.partitions.add(self.partition)
         self.counts = DamageCounts()
         self.left: list[bytes] = []

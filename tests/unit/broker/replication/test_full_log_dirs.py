@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker.controller.controller_client import ReplicaName
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.hosting.metadata_applier import PartitionRoles
 from ottla.broker.replication.full_log_dirs import (
     LOOK_MS,
@@ -46,7 +46,7 @@ class World:
         self.left: list[int] = []
         self.held: set[TopicPartition] = set()
         self.is_away = False
-        self.partitions = Partitions()
+        self.partitions = HostedPartitions()
         config = TopicConfig(min_insync_replicas=min_isr)
         self.dirs = LogDirs(self.disk, ["/a", "/b"])
         self.dirs.open(lambda _: config, now_ms=0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.hosting.log_flusher import Flushing
+from ottla.broker.hosting.log_flusher import LogFlusher
 from ottla.broker.replication import replica_fetcher
 from ottla.broker.replication.fetcher_world import FetcherSettings, FetcherWorld
 from ottla.broker.replication.replica_fetchers import ReplicaFetchers
@@ -111,7 +111,7 @@ def fetchers_of(
             nowhere,
             clock,
             notifier,
-            Flushing(InlineExecutor(), clock),
+            LogFlusher(InlineExecutor(), clock),
             Throttles(BrokerConfig(), clock).follower,
             SETTINGS,
         )

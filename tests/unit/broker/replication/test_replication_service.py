@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker.controller.controller_client import ReplicaName
-from ottla.broker.hosting.hosted_partitions import Partitions
+from ottla.broker.hosting.hosted_partitions import HostedPartitions
 from ottla.broker.hosting.metadata_applier import PartitionRoles
-from ottla.broker.replication.replication_service import LostReplicas
+from ottla.broker.replication.replication_service import OfflineReplicas
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metadata.records import LOST_DIRECTORY, NO_LEADER
 from ottla.model.api_error import ApiError
@@ -53,12 +53,12 @@ class Told:
 
 
 @pytest.fixture
-def partitions() -> Partitions:
+def partitions() -> HostedPartitions:
     """Return three partitions: one with a failed disk, one never opened, and a good one."""
     dirs = LogDirs(SimulatedDisk(), ["/a"])
     dirs.open(lambda _: TopicConfig(), now_ms=0)
     roles = PartitionRoles(NODE, SystemClock(), lambda _: None)
-    partitions = Partitions()
+    partitions = HostedPartitions()
     for name in (NAMES[0], NAMES[2]):
         log = dirs.create(name, TOPIC_ID, TopicConfig(), now_ms=0)
         partitions.add(roles.new(name, TOPIC_ID, log))
@@ -67,9 +67,11 @@ def partitions() -> Partitions:
     return partitions
 
 
-def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> list[list[int]]:
+def told(
+    partitions: HostedPartitions, *states: PartitionImage, controller: Told
+) -> list[list[int]]:
     image = image_of(*states)
-    replicas = LostReplicas(
+    replicas = OfflineReplicas(
         NODE, lambda: image, partitions, controller.leave_isr, controller.unfollow
     )
     asyncio.run(replicas.tell())
@@ -77,7 +79,7 @@ def told(partitions: Partitions, *states: PartitionImage, controller: Told) -> l
 
 
 def test_what_failed_and_what_was_never_opened_is_told_and_nothing_else(
-    partitions: Partitions,
+    partitions: HostedPartitions,
 ) -> None:
     controller = Told()
     assert [sorted(one) for one in told(partitions, *[IN_SYNC] * 3, controller=controller)] == [
@@ -86,7 +88,7 @@ def test_what_failed_and_what_was_never_opened_is_told_and_nothing_else(
     assert controller.unfollowed == [NAMES[0]]
 
 
-def test_nobody_is_told_of_what_nobody_counts_on(partitions: Partitions) -> None:
+def test_nobody_is_told_of_what_nobody_counts_on(partitions: HostedPartitions) -> None:
     alone = PartitionImage(replicas=(NODE,), isr=(NODE,), leader=NODE)
     gone = replace(IN_SYNC, isr=(2,), leader=2)
     unled = replace(IN_SYNC, isr=(NODE,), leader=NO_LEADER)
@@ -99,7 +101,7 @@ def test_nobody_is_told_of_what_nobody_counts_on(partitions: Partitions) -> None
     assert told(partitions, waiting, gone, IN_SYNC, controller=Told()) == [[0]]
 
 
-def test_a_controller_that_does_not_answer_is_told_again(partitions: Partitions) -> None:
+def test_a_controller_that_does_not_answer_is_told_again(partitions: HostedPartitions) -> None:
     controller = Told()
     controller.is_away = True
     assert told(partitions, *[IN_SYNC] * 3, controller=controller) == []

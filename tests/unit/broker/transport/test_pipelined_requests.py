@@ -7,13 +7,13 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.transport.pipelined_requests import InFlight, Request
+from ottla.broker.transport.pipelined_requests import PipelinedRequests, Request
 from ottla.concurrency.eager_task import start
 
 
 @given(st.permutations(range(6)))
 def test_whatever_is_answered_first_the_order_is_that_of_the_requests(order: list[int]) -> None:
-    in_flight = InFlight()
+    in_flight = PipelinedRequests()
     requests = [in_flight.add() for _ in order]
     taken = []
     for index in order:
@@ -25,7 +25,7 @@ def test_whatever_is_answered_first_the_order_is_that_of_the_requests(order: lis
 
 
 def test_answers_whose_turn_has_not_come_are_counted() -> None:
-    in_flight = InFlight()
+    in_flight = PipelinedRequests()
     first, second = in_flight.add(), in_flight.add()
     in_flight.answer(second, [b"four", b"more"])
     assert in_flight.take_answers() == []
@@ -36,7 +36,7 @@ def test_answers_whose_turn_has_not_come_are_counted() -> None:
 
 
 def test_after_a_refused_request_nothing_is_answered() -> None:
-    in_flight = InFlight()
+    in_flight = PipelinedRequests()
     first, second, third = (in_flight.add() for _ in range(3))
     in_flight.refuse(second)
     in_flight.answer(third, [b"third"])
@@ -57,7 +57,7 @@ def test_a_cancelled_request_is_freed_without_a_garbage_collection() -> None:
         del request, held
 
     async def story() -> None:
-        in_flight, held = InFlight(), Held()
+        in_flight, held = PipelinedRequests(), Held()
         is_freed = weakref.ref(held)
         request = in_flight.add()
         request.waiting = start(serve(request, held), asyncio.get_running_loop())

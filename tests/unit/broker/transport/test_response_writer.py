@@ -17,9 +17,9 @@ from ottla.broker.transport.response_writer import (
     CHUNK_BYTES,
     TURN_BYTES,
     Chunk,
-    Outgoing,
     Piece,
     Progress,
+    ResponseWriter,
 )
 from ottla.environment.disk import File
 from ottla.runtime import cold_reads
@@ -90,8 +90,8 @@ def simulated_file() -> File:
     return file
 
 
-def outgoing_of(*pieces: Piece) -> Outgoing:
-    outgoing = Outgoing(AllHot(), SameThread(1))
+def outgoing_of(*pieces: Piece) -> ResponseWriter:
+    outgoing = ResponseWriter(AllHot(), SameThread(1))
     outgoing.add(pieces)
     return outgoing
 
@@ -100,7 +100,7 @@ def content_of(piece: Piece) -> bytes:
     return piece.read() if isinstance(piece, LogSlice) else bytes(piece)
 
 
-def send_all(outgoing: Outgoing, sender: socket.socket, receiver: socket.socket) -> bytes:
+def send_all(outgoing: ResponseWriter, sender: socket.socket, receiver: socket.socket) -> bytes:
     """Send everything while the peer reads all available bytes; fetch cold slices."""
     received = bytearray()
     due_bytes = outgoing.unsent_bytes
@@ -200,7 +200,7 @@ def test_a_cold_chunk_waits_to_be_fetched_and_is_given_back(
     kernel_file: File, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     cold = Cold()
-    outgoing = Outgoing(cold, SameThread(1))
+    outgoing = ResponseWriter(cold, SameThread(1))
     start, size_bytes = 1000, 2 * CHUNK_BYTES + 10
     outgoing.add([b"header", LogSlice(kernel_file, start, size_bytes), b"end"])
     received = send_all(outgoing, *pair)
@@ -217,7 +217,7 @@ def test_each_cold_slice_is_given_back_by_itself(
     kernel_file: File, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     cold = Cold()
-    outgoing = Outgoing(cold, SameThread(1))
+    outgoing = ResponseWriter(cold, SameThread(1))
     outgoing.add([LogSlice(kernel_file, 5000, 200), LogSlice(kernel_file, 100, 300)])
     assert send_all(outgoing, *pair) == CONTENT[5000:5200] + CONTENT[100:400]
     assert cold.given_back == [(5000, 200), (100, 300)]
@@ -228,7 +228,7 @@ def test_what_was_hot_is_not_given_back(
 ) -> None:
     cold = Cold()
     cold.fetched.add(0)
-    outgoing = Outgoing(cold, SameThread(1))
+    outgoing = ResponseWriter(cold, SameThread(1))
     outgoing.add([LogSlice(kernel_file, 0, 2000), LogSlice(kernel_file, 5000, 100)])
     assert outgoing.send(pair[0]) is Progress.COLD
     assert outgoing.cold_chunk == Chunk(kernel_file, 5000, 100)
@@ -256,7 +256,7 @@ def test_a_small_hot_slice_leaves_with_its_neighbours(kernel_file: File) -> None
             return len(data)
 
     peer: Any = Listening()
-    outgoing = Outgoing(cold_reads, SameThread(1))
+    outgoing = ResponseWriter(cold_reads, SameThread(1))
     outgoing.add([b"head", LogSlice(kernel_file, 10, 100), b"tail"])
     assert outgoing.unsent_bytes == 108
     assert outgoing.send(peer) is Progress.DONE

@@ -1,6 +1,6 @@
 """A client's cluster metadata never goes back to an older state."""
 
-from ottla.clients.cluster.cluster_metadata import KnownCluster
+from ottla.clients.cluster.cluster_metadata import ClusterMetadata
 from ottla.model.address import Address
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
@@ -37,8 +37,8 @@ def told(
     )
 
 
-def knowing(answer: MetadataResponse, now: float = 0.0) -> KnownCluster:
-    known = KnownCluster()
+def knowing(answer: MetadataResponse, now: float = 0.0) -> ClusterMetadata:
+    known = ClusterMetadata()
     known.take(answer, now, is_whole=False)
     return known
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.machines.groups.soft_state import Attendance, Deadlines, Due, Liveness, Phase
+from ottla.machines.groups.soft_state import Attendance, Deadlines, Due, Phase, SoftState
 from ottla.machines.moment import Moment
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_kept_for_a_member_that_is_forgotten() -> None:
 
 
 def test_a_key_rings_once_however_often_it_was_notified() -> None:
-    liveness = Liveness()
+    liveness = SoftState()
     for group_id in ("b", "a", "b"):
         liveness.notify(group_id)
     assert liveness.take_notified() == ("b", "a")

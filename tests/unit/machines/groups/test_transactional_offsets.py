@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.coordinators.compacted_view import LastValues
+from ottla.broker.coordinators.compacted_view import CompactedView
 from ottla.machines.groups.group_memory import GroupMemory
 from ottla.machines.groups.group_records import (
     CommittedOffset,
@@ -167,7 +167,7 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused(machine: GroupMach
 def test_what_is_loaded_is_what_was_there(seed: int) -> None:
     """Any order of offsets, transactions and markers: loading the log restores the live state."""
     dice = Random(seed)
-    live, values = GroupMachine(GroupSettings(), GroupMemory(128 << 20)), LastValues()
+    live, values = GroupMachine(GroupSettings(), GroupMemory(128 << 20)), CompactedView()
     for number in range(60):
         producer, partition = dice.choice([5, 6, 7]), dice.randrange(2)
         offset = CommittedOffset(number, -1, "", NOW.wall_ms)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.pipelines.running import registry
-from ottla.pipelines.running.folders import PipelineFolder, all_pipelines, pipeline_folder
+from ottla.pipelines.running.folders import PipelineDirectory, all_pipelines, pipeline_folder
 from ottla.pipelines.running.registry import (
     Outcome,
     PipelineError,
@@ -25,9 +25,9 @@ from ottla.pipelines.running.registry import (
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ottla.pipelines.running.folders import PipelineFolder
+from ottla.pipelines.running.folders import PipelineDirectory
 from ottla.pipelines.running.registry import Record, claimed
-folder = PipelineFolder(Path(sys.argv[1]))
+folder = PipelineDirectory(Path(sys.argv[1]))
 with claimed(folder):
     Record.of_this_process("orders.py", "127.0.0.1:9092", "").write(folder)
     print("ready", flush=True)
@@ -36,12 +36,12 @@ with claimed(folder):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> PipelineFolder:
+def folder(tmp_path: Path) -> PipelineDirectory:
     return pipeline_folder(tmp_path, "orders")
 
 
 @pytest.fixture
-def holder(folder: PipelineFolder) -> Iterator["subprocess.Popen[bytes]"]:
+def holder(folder: PipelineDirectory) -> Iterator["subprocess.Popen[bytes]"]:
     """Another process, which runs the pipeline."""
     command = [sys.executable, "-c", HOLDER, str(folder.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -52,7 +52,7 @@ def holder(folder: PipelineFolder) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def test_one_process_at_a_time_runs_a_pipeline(
-    folder: PipelineFolder, holder: "subprocess.Popen[bytes]"
+    folder: PipelineDirectory, holder: "subprocess.Popen[bytes]"
 ) -> None:
     assert is_running(folder)
     sentence = f"already running as process {holder.pid}: `ottla pipeline stop orders` stops it"
@@ -62,7 +62,7 @@ def test_one_process_at_a_time_runs_a_pipeline(
 
 
 def test_a_process_that_was_killed_is_known_to_have_died_and_can_be_followed(
-    folder: PipelineFolder, holder: "subprocess.Popen[bytes]"
+    folder: PipelineDirectory, holder: "subprocess.Popen[bytes]"
 ) -> None:
     holder.kill()
     holder.wait()
@@ -74,14 +74,14 @@ def test_a_process_that_was_killed_is_known_to_have_died_and_can_be_followed(
 
 
 def test_stop_ends_the_process_that_holds_the_lock(
-    folder: PipelineFolder, holder: "subprocess.Popen[bytes]"
+    folder: PipelineDirectory, holder: "subprocess.Popen[bytes]"
 ) -> None:
     stop(folder, 60)
     assert holder.wait(60) == -signal.SIGTERM
 
 
 def test_a_process_that_only_has_the_same_number_is_not_signalled(
-    folder: PipelineFolder, holder: "subprocess.Popen[bytes]"
+    folder: PipelineDirectory, holder: "subprocess.Popen[bytes]"
 ) -> None:
     record = Record.read(folder)
     assert record is not None
@@ -91,7 +91,7 @@ def test_a_process_that_only_has_the_same_number_is_not_signalled(
     assert holder.poll() is None
 
 
-def test_what_does_not_run_cannot_be_stopped(folder: PipelineFolder) -> None:
+def test_what_does_not_run_cannot_be_stopped(folder: PipelineDirectory) -> None:
     with pytest.raises(PipelineError, match="there is no pipeline orders"):
         stop(folder, 60)
     with claimed(folder):
@@ -101,7 +101,7 @@ def test_what_does_not_run_cannot_be_stopped(folder: PipelineFolder) -> None:
 
 
 def test_a_jvm_that_a_killed_process_has_left_is_waited_for_and_then_ended(
-    folder: PipelineFolder, monkeypatch: pytest.MonkeyPatch
+    folder: PipelineDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "REMAINS_SECONDS_MAX", 0.2)
     with subprocess.Popen(["/bin/sleep", "600"]) as left:

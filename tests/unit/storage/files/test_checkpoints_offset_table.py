@@ -7,15 +7,15 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind
-from ottla.storage.files.checkpoints import OffsetTable, read_offsets
+from ottla.storage.files.checkpoints import OffsetCheckpoint, read_offsets
 
 PATH = "/data/recovery-point-offset-checkpoint"
 ORDERS = TopicPartition("orders", 0)
 
 
-def table_on(disk: SimulatedDisk) -> OffsetTable:
+def table_on(disk: SimulatedDisk) -> OffsetCheckpoint:
     disk.make_directory("/data")
-    return OffsetTable(disk, PATH, nullcontext())
+    return OffsetCheckpoint(disk, PATH, nullcontext())
 
 
 def test_what_was_told_first_does_not_replace_what_was_told_later() -> None:

@@ -9,7 +9,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.files.directory_names import future_name
 from ottla.storage.log.log import PartitionLog
-from ottla.storage.log_dirs.log_dir_copy import ReplicaMove, finish_moves
+from ottla.storage.log_dirs.log_dir_copy import LogDirCopy, finish_moves
 from ottla.storage.log_dirs.log_dirs import LogDirs
 from tests.log_building import NOW_MS, PARTITION, batch, contents, fill, tiny
 
@@ -38,7 +38,7 @@ class Folders:
         assert name is not None
         made = self.target.make(name, PARTITION, TOPIC_ID, tiny(), NOW_MS)
         self.target.futures[PARTITION] = made
-        self.move = ReplicaMove(PARTITION, self.source, self.target)
+        self.move = LogDirCopy(PARTITION, self.source, self.target)
 
     def copy(self, steps: int = 1000) -> None:
         while steps and (step := self.move.begin()) is not None:
@@ -190,7 +190,7 @@ def test_a_copy_is_not_taken_for_the_log_while_a_folder_is_offline() -> None:
     folders.open()
     assert folders.dirs.dir_of(PARTITION) is folders.source
     folders.log = folders.source.hosted[PARTITION].log
-    folders.move = ReplicaMove(PARTITION, folders.source, folders.target)
+    folders.move = LogDirCopy(PARTITION, folders.source, folders.target)
     assert folders.finish().end_offset == 10
 
 
@@ -222,5 +222,5 @@ def test_a_copy_of_what_was_cut_since_is_cut_too_though_the_log_is_longer_by_now
     assert log is not None
     before = contents(log)
     assert folders.target.futures[PARTITION].log.end_offset == 4
-    folders.move = ReplicaMove(PARTITION, folders.source, folders.target)
+    folders.move = LogDirCopy(PARTITION, folders.source, folders.target)
     assert contents(folders.finish()) == before

@@ -8,7 +8,7 @@ from typing import Final
 from ottla.broker.controller.broker_lifecycle import BrokerLifecycle, LifecycleSettings
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.request_forwarding import Forwarding
-from ottla.broker.hosting.metadata_applier import ImageFollower
+from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT
 from ottla.broker.metadata_store.meta_properties import claim_log_dirs
 from ottla.broker.metadata_store.quorum.broker_store import BrokerMetadataStore
@@ -130,7 +130,7 @@ class InQuorum:
         """Return whether no controller can have fenced this broker for its silence."""
         return self._lifecycle.has_valid_lease()
 
-    async def follow_with(self, follower: ImageFollower) -> None:
+    async def follow_with(self, follower: MetadataApplier) -> None:
         """Open the logs; they get their roles once the broker is registered."""
         await self._incarnation.open_logs(follower, self.store.image)
         self._incarnation.follow(self.store)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.consumer.fetching.fetch_buffer import FetchBuffer
-from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
+from ottla.clients.consumer.fetching.fetch_responses import FetchResponses
 from ottla.clients.consumer.fetching.partition_leaders import Leaders
 from ottla.clients.consumer.fetching.positions import PositionFinder
 from ottla.clients.consumer.fetching.prefetcher import Prefetcher
@@ -97,7 +97,7 @@ class ConsumerCore:
         )
         policy = parse_reset_policy(settings.auto_offset_reset)
         self._leaders = leaders = Leaders(view, self.state, settings, policy)
-        self._answers = FetchAnswers(view, self.state, settings, leaders, self.buffer, policy)
+        self._answers = FetchResponses(view, self.state, settings, leaders, self.buffer, policy)
         self._answers.on_progress = self.wake_poll
         self._positions = PositionFinder(
             view, self.state, settings, leaders, policy, clock, self._answers.back_off

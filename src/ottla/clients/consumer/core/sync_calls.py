@@ -16,7 +16,7 @@ from ottla.clients.consumer.state.subscription import (
     SubscriptionState,
 )
 from ottla.clients.errors import ClientClosedError
-from ottla.clients.threads.not_picklable import Rooted
+from ottla.clients.threads.not_picklable import NotPicklable
 from ottla.environment.randomness import Randomness
 from ottla.model.identifiers import TopicPartition
 from ottla.model.isolation_level import EARLIEST, LATEST
@@ -48,7 +48,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class ConsumerCalls(Rooted):
+class ConsumerCalls(NotPicklable):
     """Non-blocking calls. Partitions are TopicPartition, or pairs of topic and number."""
 
     _core: ConsumerCore

@@ -32,7 +32,7 @@ Found = Mapping[TopicPartition, tuple[AssignedPartition, int]]
 """The requested partitions, and the generation of each at the time of the request."""
 
 
-class FetchAnswers:
+class FetchResponses:
     """Handles fetch responses, on the event loop's thread. `on_progress` is called after each."""
 
     def __init__(

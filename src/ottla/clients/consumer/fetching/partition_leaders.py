@@ -88,7 +88,7 @@ class Leaders:
         try:
             found = await self._view.refresh(topics, allow_auto_creation=self._allow_auto_creation)
         except (ApiError, UnreachableError, NoResponseError) as error:
-            _log.warning("metadata cannot be had: %s", error)
+            _log.warning("metadata could not be fetched: %s", error)
             self._back_off(now)
             return
         self._refreshed_at = now

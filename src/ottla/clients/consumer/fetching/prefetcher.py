@@ -11,7 +11,7 @@ from contextvars import Context
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.cluster.cluster_client import ClusterView
-from ottla.clients.consumer.fetching.fetch_responses import FetchAnswers
+from ottla.clients.consumer.fetching.fetch_responses import FetchResponses
 from ottla.clients.consumer.fetching.fetch_session import (
     Asked,
     ConsumerSession,
@@ -56,7 +56,7 @@ class Prefetcher:
         settings: ConsumerSettings,
         leaders: Leaders,
         positions: PositionFinder,
-        answers: FetchAnswers,
+        answers: FetchResponses,
     ) -> None:
         self._view = view
         self._state = state

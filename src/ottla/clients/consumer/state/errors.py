@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 from ottla.clients.records.serializers import MissingSchemaError
-from ottla.model.api_error import ApiError, PortableError
+from ottla.model.api_error import ApiError, PicklableError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 
 
-class ConsumerError(PortableError):
+class ConsumerError(PicklableError):
     """Errors that only a consumer raises, besides ApiError and the network's errors."""
 
 

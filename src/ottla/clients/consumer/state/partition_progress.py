@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ottla.wire.records.consumer_record import ConsumerRecord
 
 
-class Progress:
+class PartitionProgress:
     """The records of one partition from the first unprocessed one, in offset order.
 
     Only the event loop's thread changes it. `first` and `oldest_at` are replaced as a whole, so

@@ -22,7 +22,7 @@ from ottla.clients.consumer.state.errors import NotAssignedError
 from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.state.partition_progress import Progress
+    from ottla.clients.consumer.state.partition_progress import PartitionProgress
     from ottla.wire.records.consumer_record import ConsumerRecord
 
 NO_EPOCH: Final = -1
@@ -87,7 +87,7 @@ class AssignedPartition:
     topic_id: bytes = b""
     failure: Exception | None = None
     """The error that the application must see before this partition continues."""
-    progress: "Progress | None" = None
+    progress: "PartitionProgress | None" = None
     """The unprocessed records of ordered workers, between `consumed` and `position`."""
 
     @property

@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 OnEnded = Callable[[Work, Failure | None], None]
 
 
-class Hands(Protocol):
+class HandlerExecutor(Protocol):
     """The workers. All calls and callbacks are on the event loop's thread."""
 
     def begin(self, work: Work) -> None:
@@ -48,7 +48,7 @@ class Hands(Protocol):
         ...
 
 
-MakeHands = Callable[[OnEnded, Readers], Hands]
+MakeExecutor = Callable[[OnEnded, Readers], HandlerExecutor]
 
 
 class UndecodableError(Exception):
@@ -115,7 +115,7 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(error, Stage.HANDLER)
 
 
-class ThreadHands:
+class ThreadExecutor:
     """Threads that call a plain function. They end with the interpreter at the latest.
 
     They receive records through a queue. Results go to a list that the loop takes as a whole, under
@@ -143,7 +143,7 @@ class ThreadHands:
         """Start the handler with this record."""
         self._queue.put(work)
 
-    async def end(self, stuck: Collection[Work]) -> None:  # noqa: ARG002 - see Hands
+    async def end(self, stuck: Collection[Work]) -> None:  # noqa: ARG002 - see HandlerExecutor
         """End all threads that are not stuck; a stuck thread ends after its call."""
         for _ in self._threads:
             self._queue.put(None)
@@ -169,7 +169,7 @@ class ThreadHands:
             self._on_ended(work, failure)
 
 
-class TaskHands:
+class TaskExecutor:
     """A task for each record, for handlers that are coroutine functions."""
 
     def __init__(self, handler: Handler, on_ended: OnEnded, readers: Readers) -> None:

@@ -8,12 +8,12 @@ from ottla.clients.consumer.core.core import ConsumerCore
 from ottla.clients.consumer.state.subscription import RebalanceListener
 from ottla.clients.consumer.workers.dead_letters import REQUEST_BYTES_MAX, DeadLetters
 from ottla.clients.consumer.workers.executors import (
-    Hands,
-    MakeHands,
+    HandlerExecutor,
+    MakeExecutor,
     OnEnded,
     Readers,
-    TaskHands,
-    ThreadHands,
+    TaskExecutor,
+    ThreadExecutor,
 )
 from ottla.clients.consumer.workers.ordered_workers import OrderedWorkers
 from ottla.clients.consumer.workers.settings import Handler, WorkSettings
@@ -34,9 +34,9 @@ def thread_workers(
     if iscoroutinefunction(handler):
         raise TypeError(f"{handler!r} is a coroutine function: ottla.aio has the consumer for it")
 
-    def make(on_ended: OnEnded, readers: Readers) -> Hands:
+    def make(on_ended: OnEnded, readers: Readers) -> HandlerExecutor:
         name = f"consumer {core.view.settings.client_id}"
-        return ThreadHands(settings.workers, handler, on_ended, readers, name)
+        return ThreadExecutor(settings.workers, handler, on_ended, readers, name)
 
     return _workers(core, handler, settings, make, randomness)
 
@@ -46,8 +46,8 @@ def task_workers(
 ) -> OrderedWorkers:
     """Make workers that are tasks, for a handler that is a coroutine function."""
 
-    def make(on_ended: OnEnded, readers: Readers) -> Hands:
-        return TaskHands(handler, on_ended, readers)
+    def make(on_ended: OnEnded, readers: Readers) -> HandlerExecutor:
+        return TaskExecutor(handler, on_ended, readers)
 
     return _workers(core, handler, settings, make, randomness)
 
@@ -56,7 +56,7 @@ def _workers(
     core: ConsumerCore,
     handler: Handler,
     settings: WorkSettings,
-    make_hands: MakeHands,
+    make_executor: MakeExecutor,
     randomness: Randomness,
 ) -> OrderedWorkers:
     if not callable(handler):
@@ -67,7 +67,7 @@ def _workers(
         dead_letters = DeadLetters(
             settings.dead_letter_topic, group_id, handler, lambda: _make_producer(core, randomness)
         )
-    return OrderedWorkers(core, settings, make_hands, dead_letters, randomness)
+    return OrderedWorkers(core, settings, make_executor, dead_letters, randomness)
 
 
 def _make_producer(core: ConsumerCore, randomness: Randomness) -> "AsyncProducer":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from ottla.clients.consumer.state.partition_progress import Progress
+from ottla.clients.consumer.state.partition_progress import PartitionProgress
 from ottla.clients.consumer.workers.settings import AHEAD_MAX, Ordering
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
@@ -44,7 +44,7 @@ class Work:
     """One record, with its key and value as bytes."""
 
     record: ConsumerRecord
-    progress: Progress
+    progress: PartitionProgress
     lane: Lane | None
     state: WorkState = WorkState.QUEUED
     attempts: int = 0
@@ -61,7 +61,7 @@ class Work:
         return f"{self.name} offset {self.record.offset}"
 
 
-class Workload:
+class LaneScheduler:
     """All unprocessed records."""
 
     def __init__(self, ordering: Ordering, workers: int, in_progress_max: int) -> None:
@@ -79,7 +79,7 @@ class Workload:
 
     # -- from taken to done ---------------------------------------------------------------------
 
-    def take(self, record: ConsumerRecord, progress: Progress, now: float) -> None:
+    def take(self, record: ConsumerRecord, progress: PartitionProgress, now: float) -> None:
         """Add a record; it must follow all others of its partition."""
         progress.take(record, now)
         self.in_progress += 1
@@ -173,7 +173,7 @@ class Workload:
         """The number of records that may be taken now."""
         return max(self._in_progress_max - self.in_progress, 0)
 
-    def room_in(self, progress: Progress | None, partitions: int) -> int:
+    def room_in(self, progress: PartitionProgress | None, partitions: int) -> int:
         """Return how many more records one partition may queue, given the number of partitions.
 
         Each partition has a share, so that a busy partition does not starve the others.

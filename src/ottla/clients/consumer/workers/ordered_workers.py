@@ -1,8 +1,8 @@
 """Ordered workers: concurrent processing, in order per key or partition, with gapless commits.
 
-The event loop takes records and keeps the books; hands (threads or tasks) call the handler:
+The event loop takes records and keeps the books; an executor (threads or tasks) calls the handler:
 
-    poll ──► Workload ──► hands ──► done ───────────► Progress ──► committed
+    poll ──► lanes ──► executor ──► done ──► PartitionProgress ──► committed
                ▲                      └─ failed ─► rest, dead letter, skip, or stop
                └──────── tried again ────┘
 
@@ -22,12 +22,18 @@ from ottla.clients.consumer.group.auto_commits import COMMIT_FAILURES
 from ottla.clients.consumer.group.group_errors import RebalanceInProgressError
 from ottla.clients.consumer.state.errors import RecordError
 from ottla.clients.consumer.state.offsets import to_commit
-from ottla.clients.consumer.state.partition_progress import Progress
+from ottla.clients.consumer.state.partition_progress import PartitionProgress
 from ottla.clients.consumer.state.subscription import AssignedPartition, Position, RebalanceListener
 from ottla.clients.consumer.workers.dead_letters import DeadLetters
 from ottla.clients.consumer.workers.errors import HandlerError, describe, handler_error, stuck_error
-from ottla.clients.consumer.workers.executors import Failure, Hands, MakeHands, Readers, Stage
-from ottla.clients.consumer.workers.lane_scheduler import AT_WORK, Work, Workload
+from ottla.clients.consumer.workers.executors import (
+    Failure,
+    HandlerExecutor,
+    MakeExecutor,
+    Readers,
+    Stage,
+)
+from ottla.clients.consumer.workers.lane_scheduler import AT_WORK, LaneScheduler, Work
 from ottla.clients.consumer.workers.settings import WorkSettings
 from ottla.clients.consumer.workers.throttle import Throttle
 from ottla.clients.threads.loop_thread import create_background_task
@@ -57,19 +63,21 @@ class OrderedWorkers:
         self,
         core: ConsumerCore,
         settings: WorkSettings,
-        make_hands: MakeHands,
+        make_executor: MakeExecutor,
         dead_letters: DeadLetters | None,
         randomness: Randomness,
     ) -> None:
         self._core = core
         self._settings = settings
-        self._make_hands = make_hands
+        self._make_executor = make_executor
         self._dead_letters = dead_letters
         self._randomness = randomness
-        self._workload = Workload(settings.ordering, settings.workers, settings.in_progress_max)
-        self._throttle = Throttle(core.state, self._workload)
+        self._scheduler = LaneScheduler(
+            settings.ordering, settings.workers, settings.in_progress_max
+        )
+        self._throttle = Throttle(core.state, self._scheduler)
         self._commits = DoneCommits(core)
-        self._hands: Hands | None = None
+        self._executor: HandlerExecutor | None = None
         self._burials: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,7 +97,7 @@ class OrderedWorkers:
         core.start()
         self._loop = asyncio.get_running_loop()
         self._before = (listener, core.state.listener, core.buffer.readers)
-        self._hands = self._make_hands(self._on_ended, core.buffer.readers)
+        self._executor = self._make_executor(self._on_ended, core.buffer.readers)
         core.state.give_back()
         self._start_anew((None, None))
         core.state.listener = listener
@@ -110,7 +118,7 @@ class OrderedWorkers:
             self.is_stopping = True
             self._stop_by = self._time() + self._settings.timeout
             self._throttle.close()
-            self._workload.drop_waiting()
+            self._scheduler.drop_waiting()
         self._core.wake_poll()
 
     async def end(self) -> None:
@@ -118,17 +126,17 @@ class OrderedWorkers:
 
         The consumer continues at the first unprocessed record.
         """
-        assert self._hands is not None
-        stuck = self._workload.at_work()
+        assert self._executor is not None
+        stuck = self._scheduler.at_work()
         stuck_words = describe(stuck, self._time())
-        self._workload.drop(lambda _: True)
+        self._scheduler.drop(lambda _: True)
         try:
             await self._commits.commit_all(self._settings.timeout, self._poll_without_taking)
         finally:
             self._give_back()
             for task in self._burials:
                 task.cancel()
-            await self._hands.end(stuck)
+            await self._executor.end(stuck)
             if self._dead_letters is not None:
                 await self._dead_letters.close()
         if self._failure is not None:
@@ -186,7 +194,7 @@ class OrderedWorkers:
     def _is_over(self) -> bool:
         if self._stop_by is None:
             return False
-        return self._time() >= self._stop_by or not self._workload.at_work()
+        return self._time() >= self._stop_by or not self._scheduler.at_work()
 
     def _has_turn(self) -> bool:
         return self._is_over() or self._throttle.is_due()
@@ -197,14 +205,14 @@ class OrderedWorkers:
         while (count := self._throttle.update()) and self._core.buffer.has_records:
             with state.lock:  # otherwise the records could be seen as read, but not as unprocessed
                 for record in self._core.take(count):
-                    self._workload.take(record, self._progress_of(record), self._time())
+                    self._scheduler.take(record, self._progress_of(record), self._time())
             self._start_ready()
 
-    def _progress_of(self, record: ConsumerRecord) -> Progress:
+    def _progress_of(self, record: ConsumerRecord) -> PartitionProgress:
         partition = self._core.state.of(TopicPartition(record.topic, record.partition))
         progress = partition.progress
         if progress is None or progress.last_offset >= record.offset:
-            progress = partition.progress = Progress()
+            progress = partition.progress = PartitionProgress()
         return progress
 
     def _drop_what_is_gone(self) -> None:
@@ -213,7 +221,7 @@ class OrderedWorkers:
         if assigned is not self._assigned:
             self._assigned = assigned
             current = {id(row.progress) for row in assigned.values()}
-            self._workload.drop(lambda work: id(work.progress) not in current)
+            self._scheduler.drop(lambda work: id(work.progress) not in current)
 
     def _on_bad_record(self, error: RecordError) -> None:
         """Skip damaged bytes if on_error is skip; they cannot be a dead letter."""
@@ -232,16 +240,16 @@ class OrderedWorkers:
     # -- working --------------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        assert self._hands is not None
-        while (work := self._workload.next(self._time())) is not None:
-            self._hands.begin(work)
+        assert self._executor is not None
+        while (work := self._scheduler.next(self._time())) is not None:
+            self._executor.begin(work)
 
     def _on_ended(self, work: Work, failure: Failure | None) -> None:
         if failure is None:
-            self._workload.finish(work)
+            self._scheduler.finish(work)
             self.counts.done += not work.is_dropped
         elif work.is_dropped:
-            self._workload.abandon(work)
+            self._scheduler.abandon(work)
         else:
             self._on_failed(work, failure)
         self._go_on()
@@ -258,18 +266,18 @@ class OrderedWorkers:
             self._give_up(work, failure)
         elif self._may_retry(work, failure):
             if self._stop_by is not None or work.name in self._leaving:
-                self._workload.abandon(work)
+                self._scheduler.abandon(work)
             else:
                 self._retry(work, error)
         elif self._dead_letters is not None:
-            self._workload.bury(work)
+            self._scheduler.bury(work)
             task = create_background_task(self._bury(self._dead_letters, work, failure))
             self._burials.add(task)
             task.add_done_callback(self._burials.discard)
         elif self._settings.on_error == "skip":
             _log.error("skipped: %s", handler_error(work, failure))
             self.counts.skipped += 1
-            self._workload.finish(work)
+            self._scheduler.finish(work)
         else:
             self._give_up(work, failure)
 
@@ -289,11 +297,11 @@ class OrderedWorkers:
         backoff_ms *= (800 + self._randomness.below(401)) / 1000
         _log.info("%s: try %d failed, again in %.0f ms: %r", work, work.attempts, backoff_ms, error)
         self.counts.retried += 1
-        self._workload.rest(work)
+        self._scheduler.rest(work)
         self._loop.call_later(backoff_ms / 1000, self._try_again, work)
 
     def _try_again(self, work: Work) -> None:
-        self._workload.wake(work)
+        self._scheduler.wake(work)
         self._start_ready()
 
     async def _bury(self, dead_letters: DeadLetters, work: Work, failure: Failure) -> None:
@@ -303,21 +311,21 @@ class OrderedWorkers:
             self._on_unburied(dead_letters, work, error)
         else:
             self.counts.dead_lettered += 1
-            self._workload.finish(work)
+            self._scheduler.finish(work)
         self._go_on()
 
     def _on_unburied(self, dead_letters: DeadLetters, work: Work, error: Exception) -> None:
         if work.is_dropped:
-            self._workload.abandon(work)
+            self._scheduler.abandon(work)
             return
         reason = f"it cannot be written to {dead_letters.topic!r}: {type(error).__name__}"
         refusal = HandlerError(work.name, work.record.offset, f"{reason}: {error}")
         refusal.__cause__ = error
-        self._workload.fail(work)
+        self._scheduler.fail(work)
         self._fail(refusal)
 
     def _give_up(self, work: Work, failure: Failure) -> None:
-        self._workload.fail(work)
+        self._scheduler.fail(work)
         self._fail(handler_error(work, failure))
 
     def _fail(self, error: Exception) -> None:
@@ -332,27 +340,27 @@ class OrderedWorkers:
         self._leaving = frozenset(names)
         rows = (self._core.state.assigned.get(name) for name in names)
         is_in_work = any(row is not None and row.progress is not None for row in rows)
-        self._workload.drop(lambda work: work.name in names and work.state not in AT_WORK)
+        self._scheduler.drop(lambda work: work.name in names and work.state not in AT_WORK)
         seconds = min(self._settings.timeout, self._core.settings.max_poll_interval_ms / 2000)
         try:
             async with asyncio.timeout(seconds):
-                while self._workload.at_work(names):
+                while self._scheduler.at_work(names):
                     await self._next_ended()
         except TimeoutError:
-            stuck = describe(self._workload.at_work(names), self._time())
+            stuck = describe(self._scheduler.at_work(names), self._time())
             _log.warning(
                 "records of revoked partitions are in progress; their next owner repeats them: %s",
                 stuck,
             )
         finally:
             self._leaving = frozenset()
-        self._workload.drop(lambda work: work.name in names)
+        self._scheduler.drop(lambda work: work.name in names)
         if is_in_work:
             await self._commits.commit(names, self._settings.timeout)
 
     async def lose(self, names: Collection[TopicPartition]) -> None:
         """Drop all records of partitions that other members own already."""
-        self._workload.drop(lambda work: work.name in names)
+        self._scheduler.drop(lambda work: work.name in names)
 
     async def _next_ended(self, seconds: float | None = None) -> None:
         self._ended.clear()
@@ -371,7 +379,7 @@ class OrderedWorkers:
         ]
         since = min((at for at in oldest if at is not None), default=None)
         return {
-            "records-in-progress": self._workload.in_progress,
+            "records-in-progress": self._scheduler.in_progress,
             "records-done-total": self.counts.done,
             "records-retried-total": self.counts.retried,
             "records-dead-lettered-total": self.counts.dead_lettered,

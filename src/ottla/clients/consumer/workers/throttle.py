@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ottla.clients.consumer.state.subscription import AssignedPartition, SubscriptionState
-from ottla.clients.consumer.workers.lane_scheduler import Workload
+from ottla.clients.consumer.workers.lane_scheduler import LaneScheduler
 
 if TYPE_CHECKING:
     from ottla.model.identifiers import TopicPartition
@@ -15,9 +15,9 @@ class Throttle:
     A full partition is resumed once it is half empty, not for every record.
     """
 
-    def __init__(self, state: SubscriptionState, workload: Workload) -> None:
+    def __init__(self, state: SubscriptionState, scheduler: LaneScheduler) -> None:
         self._state = state
-        self._workload = workload
+        self._scheduler = scheduler
         self._paused: set[TopicPartition] = set()
         self._is_closed = False
         self._is_full = False
@@ -54,12 +54,12 @@ class Throttle:
 
     def _pause_full(self) -> int:
         """Pause partitions without room; return the least room among the others."""
-        count = self._workload.room
+        count = self._scheduler.room
         is_any = False
         for name, row in self._state.assigned.items():
             if row.is_paused:
                 continue
-            room = self._workload.room_in(row.progress, len(self._state.assigned))
+            room = self._scheduler.room_in(row.progress, len(self._state.assigned))
             if self._is_closed or self._is_full or not room:
                 self._state.pause([name])
                 self._paused.add(name)
@@ -69,9 +69,9 @@ class Throttle:
         return count if is_any else 0
 
     def _stays_full(self) -> bool:
-        if not self._workload.room:
+        if not self._scheduler.room:
             return True
-        return self._is_full and self._workload.room < self._workload.in_progress
+        return self._is_full and self._scheduler.room < self._scheduler.in_progress
 
     @staticmethod
     def _is_ours(row: AssignedPartition | None) -> bool:
@@ -83,5 +83,5 @@ class Throttle:
 
     def _has_room(self, row: AssignedPartition) -> bool:
         partitions = len(self._state.assigned)
-        share = self._workload.room_in(None, partitions)
-        return self._workload.room_in(row.progress, partitions) >= (share + 1) // 2
+        share = self._scheduler.room_in(None, partitions)
+        return self._scheduler.room_in(row.progress, partitions) >= (share + 1) // 2

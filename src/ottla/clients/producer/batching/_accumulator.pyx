@@ -161,8 +161,8 @@ cdef class Batch:
     def take_answer(self, double seconds_max):
         """See the fallback."""
         cdef OpenBatches lane = self._accumulator._lane(self.topic, self.partition, None)
-        if lane is not None and lane.express is not None:
-            lane.express.take_answer(self, <int>(seconds_max * 1000))
+        if lane is not None and lane.direct_send is not None:
+            lane.direct_send.receive(self, <int>(seconds_max * 1000))
         return self.is_done
 
     def when_done(self, call):
@@ -283,7 +283,7 @@ cdef class OpenBatches:
     cdef readonly Batch open
     cdef readonly object closed
     cdef public object queue
-    cdef public object express
+    cdef public object direct_send
 
     def __init__(self, str topic, int32_t partition, Topic sticky_of):
         self.topic = topic
@@ -492,7 +492,7 @@ cdef class Accumulator:
 
     cdef bint _depart(self, OpenBatches lane, Batch batch) except -1:
         try:
-            return lane.express is not None and lane.express.depart(batch)
+            return lane.direct_send is not None and lane.direct_send.send(batch)
         except BaseException:  # Ctrl-C, it may be, and nobody has sent the batch
             self.ring()
             raise

@@ -31,7 +31,7 @@ NO_TIMESTAMP_MS: Final = -1
 class OpenBatches:
     """The pending batches of one partition: full batches, and the open batch."""
 
-    __slots__ = ("closed", "express", "open", "partition", "queue", "sticky_of", "topic")
+    __slots__ = ("closed", "direct_send", "open", "partition", "queue", "sticky_of", "topic")
 
     def __init__(self, topic: str, partition: int, sticky_of: "Topic") -> None:
         self.topic = topic
@@ -41,7 +41,7 @@ class OpenBatches:
         self.closed: deque[Batch] = deque()
         self.queue: Any = None
         """The sender's PartitionQueue."""
-        self.express: Any = None
+        self.direct_send: Any = None
         """Sends an open batch of the compiled version from the caller's thread."""
 
     def take(self) -> Batch | None:

@@ -14,7 +14,7 @@ _monotonic_ms: Final = SystemClock().monotonic_ms
 _log = logging.getLogger(__name__)
 
 
-class Awaited(Protocol):
+class AwaitedBatch(Protocol):
     """The interface of batches for waiting callers."""
 
     @property
@@ -40,7 +40,7 @@ class Awaited(Protocol):
         ...
 
 
-def wait_in_thread(batch: Awaited, timeout: float | None) -> None:
+def wait_in_thread(batch: AwaitedBatch, timeout: float | None) -> None:
     """Return when the batch is done; TimeoutError after the timeout in seconds."""
     if batch.is_done:
         return
@@ -63,7 +63,7 @@ def wait_in_thread(batch: Awaited, timeout: float | None) -> None:
         raise TimeoutError(f"the record is not confirmed after {timeout:g} s")
 
 
-def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
+def wait_in_loop(batch: AwaitedBatch) -> asyncio.Future[None]:
     """Return a future of the running loop that completes with the batch."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
@@ -72,7 +72,7 @@ def wait_in_loop(batch: Awaited) -> asyncio.Future[None]:
     return future
 
 
-def all_done(batches: Sequence[Awaited]) -> asyncio.Future[None]:
+def all_done(batches: Sequence[AwaitedBatch]) -> asyncio.Future[None]:
     """Return a future that completes with the last of these batches, which are sent at once."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

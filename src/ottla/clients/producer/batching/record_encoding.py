@@ -61,7 +61,7 @@ async def resolve_schemas(topic: str, serializers: Iterable[Any]) -> None:
                 raise not_serialized(topic, serializer.part, serializer, error) from error
 
 
-class Preparation:
+class RecordEncoding:
     """One producer's serializers and interceptors."""
 
     def __init__(self, settings: ProducerSettings) -> None:

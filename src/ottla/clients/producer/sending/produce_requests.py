@@ -29,7 +29,7 @@ Outcomes = dict[TopicPartition, PartitionProduceResponse]
 TakeOutcomes = Callable[[Outcomes | None, Exception | None], None]
 
 
-class ProduceCalls:
+class ProduceRequests:
     """Sends Produce requests."""
 
     def __init__(self, view: ClusterView, acks: int) -> None:

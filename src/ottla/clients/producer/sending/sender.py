@@ -24,10 +24,10 @@ from ottla.clients.producer.batching.delivery_wait import all_done
 from ottla.clients.producer.batching.ready_batch import PartitionQueue, ReadyBatch
 from ottla.clients.producer.sending.batch_completion import BatchCompletion
 from ottla.clients.producer.sending.batch_sealing import BatchSealer
-from ottla.clients.producer.sending.direct_send import ExpressDesk
+from ottla.clients.producer.sending.direct_send import DirectSends
 from ottla.clients.producer.sending.in_flight_requests import InFlightRequest, InFlightRequests
 from ottla.clients.producer.sending.leaders import NO_LEADER, Leaders
-from ottla.clients.producer.sending.produce_requests import NO_ANSWER, Outcomes, ProduceCalls
+from ottla.clients.producer.sending.produce_requests import NO_ANSWER, Outcomes, ProduceRequests
 from ottla.clients.producer.state.errors import DeliveryTimeoutError
 from ottla.clients.producer.state.producer_identity import Identity
 from ottla.clients.producer.state.settings import ProducerSettings
@@ -67,10 +67,10 @@ class Sender:
         self._clock = clock
         self._settings = settings
         self._accumulator = accumulator
-        self._calls = ProduceCalls(view, settings.acks)
+        self._calls = ProduceRequests(view, settings.acks)
         self._packing = BatchSealer(view, settings, accumulator, self.completion, self.look)
         self._loop = asyncio.get_running_loop()
-        self._desk = ExpressDesk(self, clock, settings, accumulator, self._calls, epoll)
+        self._direct_sends = DirectSends(self, clock, settings, accumulator, self._calls, epoll)
         self._request_bytes_max = settings.max_request_size - REQUEST_OVERHEAD_BYTES
         self._slow: dict[int, int] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -122,7 +122,7 @@ class Sender:
         self._next_ms = NEVER_MS
         now_ms = self._clock.monotonic_ms()
         self._come_back(self.flights.end_late(now_ms))
-        self._come_back(self._desk.review(now_ms))
+        self._come_back(self._direct_sends.review(now_ms))
         is_more = True
         while is_more:
             requests, is_more = self._requests(now_ms)
@@ -303,7 +303,7 @@ class Sender:
                 return
             if outcomes is not None:
                 self.completion.complete(flight.ready_batches, outcomes)
-                self._desk.offer(flight)
+                self._direct_sends.offer(flight)
             else:
                 failure = flight.failure or error or UnreachableError("there was no answer")
                 self.completion.fail(flight.ready_batches, failure)

@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
-class TransactionCoordinator:
+class CoordinatorClient:
     """Asks the coordinator of one transactional id."""
 
     def __init__(self, view: ClusterView, transactional_id: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from ottla.clients.errors import check, error_code
-from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.coordinator_client import CoordinatorClient
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition, numbers_by_topic, partitions_by_topic
@@ -107,7 +107,7 @@ class Initiation:
 
 
 async def init_producer(
-    coordinator: TransactionCoordinator, initiation: Initiation
+    coordinator: CoordinatorClient, initiation: Initiation
 ) -> tuple[ProducerName, ProducerName]:
     """Return the producer's id and epoch, and the prepared transaction's or NO_PRODUCER."""
     has_two_phases = initiation.has_two_phases or initiation.keeps_prepared
@@ -123,7 +123,7 @@ async def init_producer(
 
 
 async def add_partitions(
-    coordinator: TransactionCoordinator, who: ProducerName, partitions: Collection[TopicPartition]
+    coordinator: CoordinatorClient, who: ProducerName, partitions: Collection[TopicPartition]
 ) -> None:
     """Add partitions to the transaction, in the older protocol."""
     request = AddPartitionsToTxnRequest(
@@ -146,9 +146,7 @@ async def add_partitions(
     _check_all(codes, "could not be added to the transaction")
 
 
-async def add_offsets(
-    coordinator: TransactionCoordinator, who: ProducerName, group_id: str
-) -> None:
+async def add_offsets(coordinator: CoordinatorClient, who: ProducerName, group_id: str) -> None:
     """Add a group's offsets to the transaction, in the older protocol."""
     request = AddOffsetsToTxnRequest(
         transactional_id=coordinator.transactional_id,
@@ -161,7 +159,7 @@ async def add_offsets(
 
 
 async def end(
-    coordinator: TransactionCoordinator, who: ProducerName, *, committed: bool, version: int
+    coordinator: CoordinatorClient, who: ProducerName, *, committed: bool, version: int
 ) -> ProducerName:
     """Commit or abort, and return the producer's next id and epoch."""
     request = EndTxnRequest(
@@ -185,7 +183,7 @@ async def end(
 class OffsetCommit:
     """Offsets to commit in a transaction; accepted offsets are not sent again."""
 
-    coordinator: TransactionCoordinator
+    coordinator: CoordinatorClient
     """The coordinator of the transaction; the group has a coordinator of its own."""
     who: ProducerName
     group: GroupMetadata

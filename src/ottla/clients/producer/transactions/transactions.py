@@ -16,7 +16,7 @@ from typing import Final, NoReturn, Protocol, TypeVar
 
 from ottla.clients.errors import NoResponseError
 from ottla.clients.producer.state.settings import ProducerSettings
-from ottla.clients.producer.transactions.coordinator_client import TransactionCoordinator
+from ottla.clients.producer.transactions.coordinator_client import CoordinatorClient
 from ottla.clients.producer.transactions.transaction_errors import (
     FATAL_FOR_BATCHES,
     UNAUTHORIZED,
@@ -77,7 +77,7 @@ class Transactions:
     """The transactions of one producer, one at a time."""
 
     def __init__(
-        self, coordinator: TransactionCoordinator, settings: ProducerSettings, records: Records
+        self, coordinator: CoordinatorClient, settings: ProducerSettings, records: Records
     ) -> None:
         self.transactional_id = coordinator.transactional_id
         self.is_transactional = True

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.clients.consumer.state.partition_progress import Progress
+from ottla.clients.consumer.state.partition_progress import PartitionProgress
 from ottla.clients.consumer.state.subscription import Position
 from ottla.wire.records.consumer_record import ConsumerRecord
 
@@ -12,8 +12,8 @@ def record(offset: int, leader_epoch: int = 0) -> ConsumerRecord:
     return ConsumerRecord("letters", 0, offset, 0, 0, None, None, (), leader_epoch)
 
 
-def progress_of(*offsets: int) -> Progress:
-    progress = Progress()
+def progress_of(*offsets: int) -> PartitionProgress:
+    progress = PartitionProgress()
     for offset in offsets:
         progress.take(record(offset), now=float(offset))
     return progress
@@ -38,7 +38,7 @@ def test_offsets_that_no_record_has_are_no_gap() -> None:
 
 
 def test_the_epoch_is_that_of_the_last_record_before() -> None:
-    progress = Progress()
+    progress = PartitionProgress()
     for offset, epoch in ((1, 3), (2, 4), (3, 7)):
         progress.take(record(offset, epoch), now=0)
     progress.finish(1)
@@ -52,7 +52,7 @@ def test_the_epoch_is_that_of_the_last_record_before() -> None:
     data=st.data(),
 )
 def test_nothing_unfinished_is_ever_passed(offsets: list[int], data: st.DataObject) -> None:
-    progress = Progress()
+    progress = PartitionProgress()
     waiting, unfinished = list(offsets), set[int]()
     while waiting or unfinished:
         if waiting and (not unfinished or data.draw(st.booleans())):

@@ -1,13 +1,13 @@
 """Error messages about a record that cannot be processed."""
 
-from ottla.clients.consumer.state.partition_progress import Progress
+from ottla.clients.consumer.state.partition_progress import PartitionProgress
 from ottla.clients.consumer.workers.errors import handler_error, stuck_error
 from ottla.clients.consumer.workers.executors import Failure, Stage
 from ottla.clients.consumer.workers.lane_scheduler import Work
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
 
-WORK = Work(ConsumerRecord("orders", 3, 17, 0, 0, None, None, (), 0), Progress(), None)
+WORK = Work(ConsumerRecord("orders", 3, 17, 0, 0, None, None, (), 0), PartitionProgress(), None)
 
 
 class WordlessError(Exception):

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.clients.consumer.state.partition_progress import Progress
-from ottla.clients.consumer.workers.lane_scheduler import Work, Workload, WorkState
+from ottla.clients.consumer.state.partition_progress import PartitionProgress
+from ottla.clients.consumer.workers.lane_scheduler import LaneScheduler, Work, WorkState
 from ottla.clients.consumer.workers.settings import AHEAD_MAX, Ordering
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
@@ -16,20 +16,20 @@ def record(offset: int, key: bytes | None = None, partition: int = 0) -> Consume
     return ConsumerRecord("letters", partition, offset, 0, 0, key, None, (), 0)
 
 
-def started(workload: Workload) -> list[int]:
+def started(workload: LaneScheduler) -> list[int]:
     """Start all records that may start; return their offsets."""
     return [work.record.offset for work in start_all(workload)]
 
 
-def start_all(workload: Workload) -> list[Work]:
+def start_all(workload: LaneScheduler) -> list[Work]:
     found = []
     while (work := workload.next(now=0)) is not None:
         found.append(work)
     return found
 
 
-def workload_of(ordering: Ordering, *keys: bytes | None, workers: int = 8) -> Workload:
-    workload, progress = Workload(ordering, workers, 100), Progress()
+def workload_of(ordering: Ordering, *keys: bytes | None, workers: int = 8) -> LaneScheduler:
+    workload, progress = LaneScheduler(ordering, workers, 100), PartitionProgress()
     for offset, key in enumerate(keys):
         workload.take(record(offset, key), progress, now=0)
     return workload
@@ -89,7 +89,7 @@ def test_a_record_taken_again_waits_for_whoever_is_still_at_it() -> None:
     (stale,) = start_all(workload)
     workload.drop(lambda work: work.name == TopicPartition("letters", 0))
     assert (workload.in_progress, workload.at_work()) == (0, [stale])
-    again = Progress()
+    again = PartitionProgress()
     workload.take(record(0, b"a"), again, now=0)
     assert started(workload) == []
     workload.finish(stale)
@@ -98,9 +98,9 @@ def test_a_record_taken_again_waits_for_whoever_is_still_at_it() -> None:
 
 
 def test_every_partition_has_its_share_and_an_end_to_how_far_it_runs_ahead() -> None:
-    workload = Workload("key", 4, 100)
+    workload = LaneScheduler("key", 4, 100)
     assert [workload.room_in(None, count) for count in (0, 1, 2, 50)] == [100, 100, 50, 25]
-    progress = Progress()
+    progress = PartitionProgress()
     for offset in range(AHEAD_MAX):
         workload.take(record(offset), progress, now=0)
         if offset:
@@ -116,8 +116,8 @@ class WorkloadStories(RuleBasedStateMachine):
     def begin(self, ordering: Ordering, workers: int) -> None:
         self.ordering = ordering
         self.workers = workers
-        self.workload = Workload(ordering, workers, 20)
-        self.progress = {number: Progress() for number in (0, 1)}
+        self.workload = LaneScheduler(ordering, workers, 20)
+        self.progress = {number: PartitionProgress() for number in (0, 1)}
         self.next_offset = dict.fromkeys((0, 1), 0)
         self.undone: dict[int, list[int]] = {0: [], 1: []}
         self.last_started: dict[object, int] = {}
@@ -194,7 +194,7 @@ class WorkloadStories(RuleBasedStateMachine):
         first = min(self.undone[partition], default=self.next_offset[partition])
         self.next_offset[partition] = first
         self.undone[partition] = []
-        self.progress[partition] = Progress()
+        self.progress[partition] = PartitionProgress()
         for lane in list(self.last_started):
             if lane == partition or (isinstance(lane, tuple) and lane[0] == partition):
                 del self.last_started[lane]

@@ -66,12 +66,12 @@ cdef enum:
     SEQUENCE_MASK = 0x7FFFFFFF
     SIZE_BYTES = 4
     CORRELATION_ID_AT = 8
-    ANSWER_CORRELATION_ID_AT = 4
+    RESPONSE_CORRELATION_ID_AT = 4
     CRC_AT = 17
     CHECKED_FROM = 21
-    ANSWER_BYTES_MAX = 1024
-    ANSWER_NUMBERS_BYTES = 24  # base offset, append time, log start offset
-    ANSWER_TAIL_BYTES = 9  # no errors, throttle time 0, no tagged fields
+    RESPONSE_BYTES_MAX = 1024
+    RESPONSE_NUMBERS_BYTES = 24  # base offset, append time, log start offset
+    RESPONSE_TAIL_BYTES = 9  # no errors, throttle time 0, no tagged fields
     PIECES = 3  # of a frame: the bytes before the records, the records, the bytes after them
 
 
@@ -95,7 +95,7 @@ cdef bytes varint(Py_ssize_t number):
     return bytes(encoded)
 
 
-cdef class Express:
+cdef class DirectSend:
     """The direct path of one partition to its leader."""
 
     cdef readonly object connection
@@ -112,14 +112,14 @@ cdef class Express:
     cdef dict _flights
     cdef bytes _head
     cdef bytes _tail
-    cdef bytearray _answer
+    cdef bytearray _response
     cdef int _attributes
     cdef double _until
     cdef object _flight
     cdef object _pending
     cdef uint32_t _correlation_id
-    cdef readonly Py_ssize_t departures
-    cdef readonly Py_ssize_t answers
+    cdef readonly Py_ssize_t sends
+    cdef readonly Py_ssize_t responses
 
     def __init__(self, sender, accumulator, lane, route, int epoll):
         """`epoll` is the file descriptor of the sender's event loop, or -1."""
@@ -137,13 +137,13 @@ cdef class Express:
         self._flights = sender.flights.to(route.broker_id)
         self._head = route.head
         self._tail = route.tail
-        self._answer = bytearray(route.answer)
+        self._response = bytearray(route.response)
         self._attributes = TRANSACTIONAL_BIT if sender.identity.is_transactional else 0
         self._until = route.until
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def depart(self, batch):
+    def send(self, batch):
         """Send an open batch; False, without any effect, if that is not possible now.
 
         A large batch is left to the sender, because the socket might block.
@@ -154,11 +154,11 @@ cdef class Express:
         if not self._lock.acquire(False):
             return False
         try:
-            return self._depart(batch, flight, correlation_id, pending)
+            return self._send_open(batch, flight, correlation_id, pending)
         finally:
             self._lock.release()
 
-    cdef bint _depart(self, batch, flight, correlation_id, pending) except -1:
+    cdef bint _send_open(self, batch, flight, correlation_id, pending) except -1:
         # First, so that a connection that ends from here on fails the request.
         self.connection.pending[correlation_id] = pending
         if (
@@ -170,9 +170,9 @@ cdef class Express:
             return False
         self._flight, self._correlation_id, self._pending = flight, correlation_id, pending
         self._flights[flight] = None
-        put_uint32(self._answer, ANSWER_CORRELATION_ID_AT, correlation_id)
+        put_uint32(self._response, RESPONSE_CORRELATION_ID_AT, correlation_id)
         self._number(flight.ready_batches[0], batch)
-        self.departures += 1
+        self.sends += 1
         self._send(flight.ready_batches[0].payload)
         return True
 
@@ -181,7 +181,7 @@ cdef class Express:
         stream = self._stream
         cdef double now = monotonic()
         return (
-            self._lane.express is self
+            self._lane.direct_send is self
             and not self._sender.is_busy
             and not self._flights
             and not queue.flying
@@ -257,9 +257,9 @@ cdef class Express:
         put_uint32(head, CORRELATION_ID_AT, self._correlation_id)
         return head
 
-    # -- taking the answer -------------------------------------------------------------------------
+    # -- receiving the response ------------------------------------------------------------------
 
-    def take_answer(self, batch, int timeout_ms):
+    def receive(self, batch, int timeout_ms):
         """Wait for the response to a batch, and handle it if it is regular.
 
         Any other or later response is left to the sender, whose thread is not woken meanwhile.
@@ -279,8 +279,8 @@ cdef class Express:
         finally:
             self._give_back()
         if is_taken:
-            self.answers += 1
-            self._count_answer()
+            self.responses += 1
+            self._count_response()
 
     cdef bint _is_lendable(self) except -1:
         """Whether this thread may wait for a response in place of the sender's thread."""
@@ -335,13 +335,13 @@ cdef class Express:
 
     cdef bint _take(self, batch) except -1:
         """Complete the batch as `Sender.land` does, if the whole regular response has arrived."""
-        cdef char received[ANSWER_BYTES_MAX]
+        cdef char received[RESPONSE_BYTES_MAX]
         cdef const char *numbers
         if not self._is_awaited(batch) or not self._is_only_ours(batch):
             return False
         if not self._received(received):
             return False
-        numbers = received + (len(self._answer) - ANSWER_TAIL_BYTES - ANSWER_NUMBERS_BYTES)
+        numbers = received + (len(self._response) - RESPONSE_TAIL_BYTES - RESPONSE_NUMBERS_BYTES)
         ready_batch = self._flight.ready_batches[0]
         queue = self._queue
         self.connection.pending.pop(self._correlation_id, None)
@@ -359,24 +359,24 @@ cdef class Express:
 
     cdef bint _received(self, char *received) except -1:
         """Receive the response, if it is like the expected one except for its numbers."""
-        cdef const char *expected = PyByteArray_AS_STRING(self._answer)
-        cdef Py_ssize_t size = len(self._answer)
-        cdef Py_ssize_t tail = size - ANSWER_TAIL_BYTES
-        if self._stream.is_closed or size > ANSWER_BYTES_MAX:
+        cdef const char *expected = PyByteArray_AS_STRING(self._response)
+        cdef Py_ssize_t size = len(self._response)
+        cdef Py_ssize_t tail = size - RESPONSE_TAIL_BYTES
+        if self._stream.is_closed or size > RESPONSE_BYTES_MAX:
             return False
         return (
             c_recv(self._descriptor, received, size, MSG_PEEK | MSG_DONTWAIT) == size
-            and memcmp(received, expected, tail - ANSWER_NUMBERS_BYTES) == 0
-            and memcmp(received + tail, expected + tail, ANSWER_TAIL_BYTES) == 0
+            and memcmp(received, expected, tail - RESPONSE_NUMBERS_BYTES) == 0
+            and memcmp(received + tail, expected + tail, RESPONSE_TAIL_BYTES) == 0
             and c_recv(self._descriptor, received, size, MSG_DONTWAIT) == size
         )
 
-    cdef _count_answer(self):
+    cdef _count_response(self):
         """Update the counts of the response; an exception here does no harm."""
         connection = self.connection
         pending = self._pending
         connection.used_at = connection.heard_at = monotonic()
         connection.counts.answers += 1
-        connection.counts.bytes_in += len(self._answer)
+        connection.counts.bytes_in += len(self._response)
         took_ms = (connection.heard_at - pending.sent_at) * 1000
         connection.counts.answered(pending.api_key, took_ms)

@@ -28,7 +28,8 @@ from tests.clients.test_producer import read, values
 
 SECONDS = 60
 pytestmark = pytest.mark.skipif(
-    direct_send.Express is None, reason="without a compiler the sender's thread sends all batches"
+    direct_send.DirectSend is None,
+    reason="without a compiler the sender's thread sends all batches",
 )
 
 
@@ -71,13 +72,13 @@ def standing_still(broker: Broker) -> Iterator[None]:
         ended.set()
 
 
-def express_of(producer: Any) -> Any:
-    """Send until the express path was granted to the only lane, and return it."""
-    return next(iter(producer._core.accumulator.lanes())).express
+def direct_send_of(producer: Any) -> Any:
+    """Send until the direct send was granted to the only lane, and return it."""
+    return next(iter(producer._core.accumulator.lanes())).direct_send
 
 
 def keep_offers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the lanes' express paths while a test inspects them."""
+    """Keep the lanes' direct sends while a test inspects them."""
     monkeypatch.setattr(direct_send, "OFFER_MS", 20_000)
 
 
@@ -91,8 +92,8 @@ def test_all_but_the_first_go_from_the_thread_that_waits_and_all_are_counted(
     keep_offers(monkeypatch)
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
         assert send_and_wait(producer, topic, 300) == list(range(300))
-        assert express_of(producer).departures > 200
-        assert express_of(producer).answers > 100
+        assert direct_send_of(producer).sends > 200
+        assert direct_send_of(producer).responses > 100
         counts = producer.metrics()
         assert counts["record-send-total"] == 300
         assert counts["buffer-available-bytes"] == counts["buffer-total-bytes"]
@@ -228,12 +229,12 @@ BEFORE_IT_IS_TAKEN = {
     "Producer.send",
     "PlainIdentity.sends_at_once",
     "ProducerCore._pick",
-    "ExpressDesk._make_flight",
+    "DirectSends._make_flight",
     "ReadyBatch.__init__",
     "InFlightRequests.make",
     "InFlightRequest.__init__",
     "SystemClock.monotonic_ms",
-    "ProduceCalls.taking",
+    "ProduceRequests.taking",
     "Connection.expect",
     "Connection._next_correlation_id",
     "BaseEventLoop.time",
@@ -265,14 +266,14 @@ def test_no_python_code_runs_between_taking_and_giving_back(
 
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
         send_and_wait(producer, topic, 50)
-        expected = express_of(producer).answers + 20
-        while express_of(producer).answers < expected:
+        expected = direct_send_of(producer).responses + 20
+        while direct_send_of(producer).responses < expected:
             called.clear()
-            answers = express_of(producer).answers
+            answers = direct_send_of(producer).responses
             sys.setprofile(note)
             producer.send(topic, b"x").result(SECONDS)
             sys.setprofile(None)
-            if express_of(producer).answers == answers:
+            if direct_send_of(producer).responses == answers:
                 continue  # the sender was quicker
             assert set(called) <= BEFORE_IT_IS_TAKEN | AFTER_IT_IS_GIVEN_BACK
 
@@ -385,9 +386,9 @@ def test_a_child_process_does_not_touch_its_parents_connection(
         lane = next(iter(producer._core.accumulator.lanes()))
         child = os.fork()
         if child == 0:
-            os._exit(int(lane.express.depart(lane.open)))
+            os._exit(int(lane.direct_send.send(lane.open)))
         assert os.waitpid(child, 0)[1] == 0
-        assert lane.express.depart(lane.open)
+        assert lane.direct_send.send(lane.open)
         producer.flush(SECONDS)
         assert send_and_wait(producer, topic, 5) == [6, 7, 8, 9, 10]
 
@@ -398,7 +399,7 @@ def test_asyncio_uses_it_too(servers: str, topic: str, monkeypatch: pytest.Monke
     async def run() -> list[int]:
         async with AsyncProducer(bootstrap_servers=servers, linger_ms=0) as producer:
             offsets = [(await (await producer.send(topic, b"x"))).offset for _ in range(50)]
-            assert express_of(producer).departures > 30
+            assert direct_send_of(producer).sends > 30
             return offsets
 
     assert asyncio.run(run()) == list(range(50))
@@ -412,7 +413,7 @@ def test_a_socket_that_takes_only_a_part_is_given_up_and_nothing_is_lost(
         send_and_wait(producer, topic, 3)
         producer.send(topic, b"x" * 10_000)
         lane = next(iter(producer._core.accumulator.lanes()))
-        connected = lane.queue.lane.express.connection.stream.socket
+        connected = lane.queue.lane.direct_send.connection.stream.socket
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         producer.flush(SECONDS)
         assert send_and_wait(producer, topic, 3) == [4, 5, 6]
