@@ -138,7 +138,7 @@ def test_folders_are_described_and_copies_moved_between_them(topic: str, tmp_pat
         assert all(row.usable_bytes > 0 and row.error is ErrorCode.NONE for row in found)
         (elsewhere,) = [row.path for row in found if name not in row.size_by_partition]
         with pytest.raises(ItemsFailedError) as failure:
-            admin.partitions.move_to_folders(broker_id, {missing: elsewhere, name: elsewhere})
+            admin.partitions.move_to_log_dirs(broker_id, {missing: elsewhere, name: elsewhere})
         assert list(failure.value.done) == [name]
         assert failure.value.failed[missing].code is ErrorCode.REPLICA_NOT_AVAILABLE
 
@@ -150,7 +150,7 @@ def test_folders_are_described_and_copies_moved_between_them(topic: str, tmp_pat
 
         eventually(is_moved)
         code, words = refused(
-            lambda: admin.partitions.move_to_folders(broker_id, {name: "/nowhere"})
+            lambda: admin.partitions.move_to_log_dirs(broker_id, {name: "/nowhere"})
         )
         assert code is ErrorCode.LOG_DIR_NOT_FOUND
         assert "/nowhere" in words

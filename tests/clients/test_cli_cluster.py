@@ -139,7 +139,7 @@ def test_on_a_terminal_a_table_is_shown_and_what_was_kept_goes_on(
 
 def test_wrong_calls_are_one_sentence(tmp_path: Path) -> None:
     sentence = refused("cluster", "start", "--ephemeral", "--data-dir", tmp_path, expect=2)
-    assert sentence == "--ephemeral has a folder of its own: leave out --data-dir"
+    assert sentence == "--ephemeral has a directory of its own: leave out --data-dir"
     sentence = refused("cluster", "start", "-X", "num.partitions", expect=2)
     assert sentence == "-X takes KEY=VALUE, not 'num.partitions'"
     sentence = refused("cluster", "start", "--zookeeper-servers", "3", expect=2)

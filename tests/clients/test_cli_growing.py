@@ -359,7 +359,7 @@ def test_a_copy_moves_to_another_folder_of_its_broker(tmp_path: Path) -> None:
         assert (row["log_dir"], row["status"]) == (target, "done")
         assert home() == [target]
         assert call("consume", "letters", brokers=servers).stdout == b"Dearest Ottla\n"
-        assert "no folder /nowhere" in refused(*word, "/nowhere", brokers=servers)
+        assert "no directory /nowhere" in refused(*word, "/nowhere", brokers=servers)
         (row,) = rows("broker", "list", brokers=servers)
         assert (row["id"], row["leaders"], row["replicas"]) == (1, 1, 1)
         assert row["bytes"] > 0

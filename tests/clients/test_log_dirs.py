@@ -361,4 +361,4 @@ def test_a_broker_whose_last_folder_fails_ends(tmp_path: Path) -> None:
     _, told = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 1
     assert "its partitions are offline until a restart" in told
-    assert told.splitlines()[-1].endswith("every log folder has failed: the broker cannot go on")
+    assert told.splitlines()[-1].endswith("every log directory has failed: the broker cannot go on")

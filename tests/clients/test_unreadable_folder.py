@@ -75,7 +75,7 @@ def test_without_any_readable_folder_it_ends_with_one_sentence(
     assert broker.launch().wait(SECONDS_MAX) == 1
     last = broker.log.read_text().splitlines()[-1]
     assert last == (
-        f"ottla: no log folder can be used: {folders[0]}: [Errno 5] Input/output error;"
+        f"ottla: no log directory can be used: {folders[0]}: [Errno 5] Input/output error;"
         f" {folders[1]}: [Errno 5] Input/output error"
     )
     assert "Traceback" not in broker.log.read_text()

@@ -54,7 +54,7 @@ class PartitionImage:
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
     directories: tuple[bytes, ...] = ()
-    """The folder of each replica; none if the record did not tell."""
+    """The directory of each replica; none if the record did not tell."""
     leader_recovery_state: int = 0
     """1 while a leader that was not in sync is recovering."""
     eligible_leader_replicas: tuple[BrokerId, ...] = ()
@@ -98,7 +98,7 @@ class BrokerImage:
     levels_by_feature: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The first and the last level of each feature that it can do."""
     cordoned_log_dirs: tuple[bytes, ...] = ()
-    """The folders that get no new replicas."""
+    """The directories that get no new replicas."""
 
     @property
     def is_active(self) -> bool:

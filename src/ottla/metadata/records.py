@@ -77,7 +77,7 @@ class RegisterBrokerRecord(Message, versions=(0, 4), flexible_since=0):
     cordoned_log_dirs: list[bytes] | None = array(
         "uuid", default=None, since=4, nullable_since=4, tag=1
     )
-    """The folders that get no new replicas (KIP-1066)."""
+    """The directories that get no new replicas (KIP-1066)."""
 
 
 class TopicRecord(Message, versions=(0, 0), flexible_since=0):
@@ -168,11 +168,11 @@ class BrokerRegistrationChangeRecord(Message, versions=(0, 3), flexible_since=0)
     in_controlled_shutdown: int = int8(since=1, tag=1)
     """1 if it is about to stop, 0 if that stays."""
     log_dirs: list[bytes] = array("uuid", since=2, tag=2)
-    """The folders that it still has; none if that stays."""
+    """The directories that it still has; none if that stays."""
     cordoned_log_dirs: list[bytes] | None = array(
         "uuid", default=None, since=3, nullable_since=3, tag=3
     )
-    """The folders that get no new replicas; None if that stays."""
+    """The directories that get no new replicas; None if that stays."""
 
 
 class FenceBrokerRecord(Message, versions=(0, 0), flexible_since=0):

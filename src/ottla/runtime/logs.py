@@ -25,7 +25,7 @@ EXTRA_KEYS: Final = (
     "topic",
     "partition",
     "group",
-    "folder",
+    "log_dir",
     "listener",
     "client_id",
     "correlation_id",

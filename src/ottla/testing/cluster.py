@@ -205,7 +205,7 @@ class Cluster:
             self._end()
 
     def _finalizer(self, lock: BinaryIO, removed: Path | None) -> "weakref.finalize[..., Self]":
-        """Return the function that ends the processes and releases their ports and folder."""
+        """Return the function that ends the processes and releases their ports and directory."""
         return weakref.finalize(
             self,
             _end,

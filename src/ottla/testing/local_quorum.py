@@ -1,6 +1,6 @@
 """The quorum of controllers of a local cluster: its first brokers are controllers, too.
 
-A file in the folder of the cluster remembers the ports of the controllers: their addresses are in
+A file in the cluster's directory remembers the ports of the controllers: their addresses are in
 the metadata log, so they must be the same in every run.
 """
 
@@ -99,7 +99,7 @@ class LocalQuorum:
             self._format(node_id, SystemRandomness().uuid(), None)
 
     def format_to_join(self, node_id: int) -> None:
-        """Format the empty folder of a controller: it follows the quorum, and may join it again.
+        """Format the empty directory of a controller: it follows the quorum, and may join it again.
 
         Only for a controller that lost its disk while the others kept theirs.
         """
@@ -170,7 +170,7 @@ class LocalQuorum:
 
 
 def refuse_quorum(folder: Path) -> None:
-    """Raise ClusterError if the cluster of the folder has a quorum of controllers."""
+    """Raise ClusterError if the cluster of the directory has a quorum of controllers."""
     if (folder / QUORUM_FILE).exists():
         raise ClusterError(f"{folder} has a cluster with a quorum of controllers")
 

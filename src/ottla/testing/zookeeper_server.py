@@ -47,7 +47,7 @@ def why_not() -> str:
     if not _jars():
         return (
             "there are no jars of ZooKeeper: PySpark has them (pip install"
-            " 'ottla[spark,zookeeper]'), or name a folder in ZOOKEEPER_JARS"
+            " 'ottla[spark,zookeeper]'), or name a directory in ZOOKEEPER_JARS"
         )
     return ""
 

@@ -124,7 +124,7 @@ def test_a_class_of_ones_own_is_named_by_its_module(tmp_path: Path) -> None:
         (("files-sink", "file-sink"), "did you mean files-sink?"),
         (("files-sink", "no.such.module:X"), "no.such.module cannot be imported"),
         (("files-sink", "pathlib:Path"), "Path in pathlib is no SourceConnector"),
-        (('path = "out"', ""), "c.toml, path: is missing: the folder for the files"),
+        (('path = "out"', ""), "c.toml, path: is missing: the directory for the files"),
         (('"shelf"', '"a shelf"'), "c.toml, name: may have letters"),
         (('topics = ["letters"]', ""), "c.toml, topics: is missing"),
         (('path = "out"', 'path = "out"\nformat = "parket"'), "did you mean parquet?"),

@@ -173,7 +173,7 @@ def test_the_command_checks_a_file_without_spark(
     assert capsys.readouterr().out == "letters-in: ok\n"
     (tmp_path / "in").rmdir()
     assert ended_with(words) == 1
-    assert "path: there is no folder" in capsys.readouterr().err
+    assert "path: there is no directory" in capsys.readouterr().err
     file.write_text("name = 'x'", encoding="utf-8")
     assert ended_with(words) == 2
     assert "connector.class: is missing" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_a_checkpoint_that_is_older_than_the_files_is_refused(
     sink = made(FilesSink, tmp_path, path=str(out))
     for number in range(2):
         sink.write(batch(spark, *numbers(number, number + 1), fields=FIELDS), number)
-    with pytest.raises(ConnectorError, match="the folder has batch 1, the checkpoint is at 0"):
+    with pytest.raises(ConnectorError, match="the directory has batch 1, the checkpoint is at 0"):
         sink.write(batch(spark, *numbers(5, 6), fields=FIELDS), 0)
     assert read_back(spark, out, "parquet") == [0, 1]
 

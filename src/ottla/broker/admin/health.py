@@ -47,5 +47,5 @@ class Health:
             return [self._doing]
         reasons = self.why_not_alive()
         if self._log_dirs is not None and not self._log_dirs.online:
-            reasons.append("all log folders have failed")
+            reasons.append("all log directories have failed")
         return reasons

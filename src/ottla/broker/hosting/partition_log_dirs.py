@@ -115,7 +115,7 @@ class PartitionLogDirs:
         if log is not None:
             return log
         if not self.are_all_online:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
         if self._unopened_in(partition) is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its log could not be opened")
         return None

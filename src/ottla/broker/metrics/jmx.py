@@ -214,7 +214,7 @@ def _replica_manager(snapshot: Snapshot, states: list[PartitionImage]) -> Iterat
         yield counter(f"kafka_server_replicamanager_{name}_total", documentation, count)
     yield gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
-        "Folders that have failed.",
+        "Directories that have failed.",
         snapshot.offline_folders,
     )
 

@@ -92,7 +92,7 @@ class LogDirMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{name} is not kept here")
         if len(log_dirs.online) < len(log_dirs.dirs):
             # Its future replica may exist already, in the unreadable log dir.
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log folder is offline")
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
         await self._make(target, folder_name, partition)
         self._begin(name, target)
 
@@ -102,7 +102,9 @@ class LogDirMoves:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic's name is too long")
         target = self._folders.by_path.get(posixpath.normpath(path))
         if target is None:
-            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is none of this broker's folders")
+            raise ApiError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is none of this broker's directories"
+            )
         if not target.is_online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline: {target.failure}")
         if name in self._partitions.offline:

@@ -242,7 +242,7 @@ class Replication:
         lag_ms = self._config.replica_lag_time_max_ms
         background.every("in-sync replicas", max(lag_ms // 2, 1), self._check_in_sync)
         background.every("lost replicas", LOOK_MS, self._lost_replicas.tell)
-        background.every("full folders", FULL_LOOK_MS, self._full_log_dirs.look)
+        background.every("full directories", FULL_LOOK_MS, self._full_log_dirs.look)
         background.every("damaged replicas", DAMAGED_LOOK_MS, self._damaged_replicas.look)
         background.every("suspect segments", SUSPECTS_MS, self.scrubber.check_suspects)
         self.scrubber.start()

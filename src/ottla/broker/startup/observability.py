@@ -73,7 +73,7 @@ class Notices:
                     "%s has failed: its partitions are offline until a restart: %s",
                     log_dir.path,
                     log_dir.failure,
-                    extra={"folder": log_dir.path},
+                    extra={"log_dir": log_dir.path},
                 )
         if not self._log_dirs.online:
             self.no_folder_left.set()
@@ -234,7 +234,7 @@ class Operations:
     async def _wait_for_last_log_dir(self) -> None:
         assert self._notices is not None
         await self._notices.no_folder_left.wait()
-        raise NoLogDirLeftError("every log folder has failed: the broker cannot go on")
+        raise NoLogDirLeftError("every log directory has failed: the broker cannot go on")
 
     def announce_stop(self) -> None:
         """Report that no more clients are accepted."""

@@ -83,7 +83,7 @@ def describe(
 @clusters.command("logdirs")
 def log_dirs(
     replicas: Annotated[
-        bool, typer.Option("--replicas", help="Show every partition instead of every folder.")
+        bool, typer.Option("--replicas", help="Show every partition instead of every directory.")
     ] = False,
     internal: Internal = False,
     brokers: Brokers = DEFAULT_BROKERS,

@@ -191,7 +191,7 @@ def check_free_bytes(folder: Path, free_bytes: int) -> Finding:
     """Check the free space on the disk of a directory."""
     text = f"{free_bytes / (1 << 30):,.1f} GiB free at {folder}"
     if free_bytes < FREE_BYTES_MIN:
-        return Finding("disk", Verdict.ERROR, f"{text}: make room, or name another folder")
+        return Finding("disk", Verdict.ERROR, f"{text}: make room, or name another directory")
     if free_bytes < FREE_BYTES_LOW:
         advice = "lower retention.ms or retention.bytes of a topic to free space"
         return Finding("disk", Verdict.WARNING, f"{text}: {advice}")
@@ -199,7 +199,7 @@ def check_free_bytes(folder: Path, free_bytes: int) -> Finding:
 
 
 def _not_writable(path: Path) -> str:
-    return f"user {os.getuid()} may not write to {path}: `chown` it, or name another folder"
+    return f"user {os.getuid()} may not write to {path}: `chown` it, or name another directory"
 
 
 def _is_installed(package: str) -> bool:
@@ -229,14 +229,14 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
 
 
 DETAILS = """Looks at Python, the compiled loops, the codecs, the extras, the limit of open files
-and the folder of a broker. With --brokers, tries to reach a cluster. Each line is ok, a
+and the directory of a broker. With --brokers, tries to reach a cluster. Each line is ok, a
 warning or an error, and suggests a remedy. The exit code is 1 if there is an error.
 """
 
 
 def doctor(
     data_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder that a broker is to use.")
+        Path, typer.Option(metavar="DIR", help="The directory that a broker is to use.")
     ] = Path("ottla-data"),
     brokers: Bootstrap = None,
     settings: Settings = None,

@@ -232,7 +232,7 @@ def move(
     word: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="One partition.")],
     broker: Annotated[int, typer.Option("--broker", help="The broker with the replica.")],
     log_dir: Annotated[
-        str, typer.Option("--log-dir", metavar="PATH", help="Another folder of that broker.")
+        str, typer.Option("--log-dir", metavar="PATH", help="Another directory of that broker.")
     ],
     wait: Wait = False,
     brokers: Brokers = DEFAULT_BROKERS,
@@ -248,7 +248,7 @@ def move(
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
         await named_partitions(admin, [word])
-        await admin.partitions.move_to_folders(broker, {name: log_dir})
+        await admin.partitions.move_to_log_dirs(broker, {name: log_dir})
         if wait:
             await _wait_for_folder(admin, broker, name, log_dir)
         cells = (name.topic, name.partition, broker, log_dir, "done" if wait else "begun")

@@ -77,7 +77,7 @@ def run_file(
     ] = False,
     conf: SparkSettings = None,
     checkpoint_dir: Annotated[
-        str | None, typer.Option(help="Where checkpoints are, if not in the state folder.")
+        str | None, typer.Option(help="Where checkpoints are, if not in the state directory.")
     ] = None,
     state_dir: StateDir = None,
     brokers: Brokers = DEFAULT_BROKERS,
@@ -174,7 +174,7 @@ def _check_there(state: Path, names: list[str] | None) -> None:
         if name not in known:
             raise CommandError(
                 f"there is no pipeline {name}: `ottla pipeline list` shows them, of the state"
-                f" folder {state}"
+                f" directory {state}"
             )
 
 

@@ -87,7 +87,7 @@ Included = Annotated[
 ]
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE…", help="Files, folders, and package.module:Class."),
+    typer.Argument(metavar="FILE…", help="Files, directories, and package.module:Class."),
 ]
 schemas = typer.Typer(no_args_is_help=True)
 
@@ -372,7 +372,7 @@ def check(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="PLACE", help="git:REVISION, registry, http://…, or a folder."
+            "--against", metavar="PLACE", help="git:REVISION, registry, http://…, or a directory."
         ),
     ] = None,
     level: Annotated[

@@ -53,7 +53,7 @@ def register(app: typer.Typer, name: str, summary: str) -> None:
     app.command(name, help=f"{summary}\n\n{DETAILS}")(start)
 
 
-DETAILS: Final = """Everything is kept in one folder; no other service is needed.
+DETAILS: Final = """Everything is kept in one directory; no other service is needed.
 SIGINT and SIGTERM stop it: requests in flight are answered and logs are closed.
 Settings have Kafka's names. They come from -X, the environment (OTTLA_… or
 KAFKA_…) and a server.properties, in this order.
@@ -77,7 +77,7 @@ def start(
         typer.Option(metavar="DIR", help="Where to keep data. [default: ottla-data]"),
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep data in a temporary folder, gone at exit.")
+        bool, typer.Option("--ephemeral", help="Keep data in a temporary directory, gone at exit.")
     ] = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A server.properties, as Kafka has it.")
@@ -121,7 +121,7 @@ def _check_call(
     if listen and port is not None:
         raise WrongCallError("--listen and --port both set the address: give only one")
     if ephemeral and data_dir:
-        raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
+        raise WrongCallError("--ephemeral has a directory of its own: leave out --data-dir")
 
 
 def _configuration(

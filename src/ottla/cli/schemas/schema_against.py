@@ -1,4 +1,4 @@
-"""Where `ottla schema check` finds earlier versions: git, a folder, or a registry."""
+"""Where `ottla schema check` finds earlier versions: git, a directory, or a registry."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -105,17 +105,17 @@ class GitVersions:
 
 
 class FolderVersions:
-    """The versions in another folder."""
+    """The versions in another directory."""
 
     def __init__(self, folder: Path, bases: Sequence[Path], included: Sequence[Path]) -> None:
         self._tree = FolderTree(folder, tuple(bases))
         self._schemas = LocalSchemas(self._tree, included)
 
     def earlier(self, new: LocalSchema, *, is_transitive: bool) -> Earlier:  # noqa: ARG002
-        """Return the copy of a file in the folder."""
+        """Return the copy of a file in the directory."""
         if new.path is None or new.path.suffix == ".py":
             raise WrongCallError(
-                f"{new.name} is a class, and {self._tree.name} a folder: check against git or a "
+                f"{new.name} is a class, and {self._tree.name} a directory: check against git or a "
                 "registry"
             )
         found = _earlier_of(self._tree.name, self._schemas, new.path)
@@ -174,7 +174,7 @@ def open_against(
         yield FolderVersions(Path(word).resolve(), bases, included)
     else:
         raise WrongCallError(
-            f"--against {word!r} is neither git:REVISION, nor registry, nor a URL, nor a folder"
+            f"--against {word!r} is neither git:REVISION, nor registry, nor a URL, nor a directory"
         )
 
 
@@ -216,9 +216,9 @@ def _check_one(
 
 
 def included_folders(words: Sequence[str], folders: Sequence[str] | None) -> list[Path]:
-    """Return the folders in which references are looked for; a wrong call for a missing one."""
+    """Return the directories in which references are looked for; a wrong call for a missing one."""
     for folder in folders or ():
         if not Path(folder).is_dir():
-            raise WrongCallError(f"--include {folder}: there is no such folder")
+            raise WrongCallError(f"--include {folder}: there is no such directory")
     named: list[Any] = [*(folders or ()), *(word for word in words if Path(word).is_dir())]
     return list(dict.fromkeys(Path(one).resolve() for one in named))

@@ -1,8 +1,8 @@
 """Schemas in files and classes, with the references between files.
 
 An import of Protobuf and a `$ref` of JSON Schema lead to files beside the schema, above it, or in
-an included folder. A name that an Avro schema does not define is looked for in the `.avsc` files
-beside it and in the included folders.
+an included directory. A name that an Avro schema does not define is looked for in the `.avsc` files
+beside it and in the included directories.
 """
 
 import importlib
@@ -134,7 +134,7 @@ class LocalSchemas:
         return {name: [known[name]] for names in wanted for name in names if name in known}
 
     def _names_in(self, folder: Path) -> dict[str, Path]:
-        """Return the `.avsc` files below a folder by the full name of their schema."""
+        """Return the `.avsc` files below a directory by the full name of their schema."""
         if folder not in self._paths_by_name:
             paths = [one for one in self.tree.schema_files(folder) if one.suffix == ".avsc"]
             names = {one: _full_name(_json_of(self.tree.read(one) or ""), "") for one in paths}
@@ -162,9 +162,9 @@ def shown_path(path: Path) -> str:
 
 
 def expanded(tree: FileTree, words: Sequence[str]) -> list[Path | str]:
-    """Return the files of the command line, also inside folders, and the classes' names.
+    """Return the files of the command line, also inside directories, and the classes' names.
 
-    A wrong call if a word is no file, folder or class.
+    A wrong call if a word is no file, directory or class.
     """
     found: list[Path | str] = []
     for word in words:
@@ -178,7 +178,7 @@ def expanded(tree: FileTree, words: Sequence[str]) -> list[Path | str]:
         elif CLASS_NAME.fullmatch(word):
             found.append(word)
         else:
-            raise WrongCallError(f"{word!r} is no file, no folder, and no package.module:Class")
+            raise WrongCallError(f"{word!r} is no file, no directory, and no package.module:Class")
     return list(dict.fromkeys(found))
 
 
@@ -274,7 +274,7 @@ def load_class(word: str) -> LocalSchema:
 def load_class_at(tree: GitTree, word: str) -> LocalSchema | None:
     """Return the schema that a class had in a commit; None if the commit does not have the class.
 
-    The commit's Python files are imported by another process, from a temporary folder.
+    The commit's Python files are imported by another process, from a temporary directory.
     """
     with TemporaryDirectory(prefix="ottla-") as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""Files as they are, as a git revision has them, or as another folder has them.
+"""Files as they are, as a git revision has them, or as another directory has them.
 
 Paths are absolute and belong to the working files; a tree maps them to its own copies.
 """
@@ -17,7 +17,7 @@ from ottla.cli.support.exit_codes import CommandError, WrongCallError
 FILE_BYTES_MAX: Final = 1 << 20
 """The limit of a schema's text, as in the registry."""
 FILES_MAX: Final = 10_000
-"""The most schema files that a command reads from folders."""
+"""The most schema files that a command reads from directories."""
 ARCHIVE_BYTES_MAX: Final = 256 << 20
 GIT_SECONDS_MAX: Final = 60
 SUFFIXES: Final = (".avsc", ".json", ".proto")
@@ -36,7 +36,7 @@ class FileTree(Protocol):
         ...
 
     def schema_files(self, folder: Path) -> list[Path]:
-        """Return the schema files below a folder, sorted; hidden folders are left out."""
+        """Return the schema files below a directory, sorted; hidden directories are left out."""
         ...
 
 
@@ -51,15 +51,15 @@ class WorkingTree:
         return _read(path)
 
     def schema_files(self, folder: Path) -> list[Path]:
-        """Return the schema files below a folder, sorted."""
+        """Return the schema files below a directory, sorted."""
         return _schema_files(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderTree:
-    """Another folder with earlier copies.
+    """Another directory with earlier copies.
 
-    A copy has the file's path relative to the current directory, or to the folder that was named
+    A copy has the file's path relative to the current directory, or to the directory that was named
     on the command line.
     """
 
@@ -68,7 +68,7 @@ class FolderTree:
 
     @property
     def name(self) -> str:
-        """The folder."""
+        """The directory."""
         return str(self.folder)
 
     def read(self, path: Path) -> str | None:
@@ -77,7 +77,7 @@ class FolderTree:
         return next((text for text in texts if text is not None), None)
 
     def schema_files(self, folder: Path) -> list[Path]:
-        """Return the paths of the files that have a copy below a folder."""
+        """Return the paths of the files that have a copy below a directory."""
         for place in self._places(folder):
             if place.is_dir():
                 return [folder / path.relative_to(place) for path in _schema_files(place)]
@@ -116,7 +116,7 @@ class GitTree:
         return _decoded(f"{self.name}: {path}", git(self.top, "cat-file", "blob", blob.decode()))
 
     def schema_files(self, folder: Path) -> list[Path]:
-        """Return the schema files of the commit below a folder, sorted."""
+        """Return the schema files of the commit below a directory, sorted."""
         if not folder.is_relative_to(self.top):
             return []
         names = self._entries([folder], "-r", "--name-only").split(b"\0")
@@ -136,7 +136,7 @@ class GitTree:
         return [GitTree(self.top, commit, commit[:10]) for commit in listed.decode().split()]
 
     def extract_python(self, target: Path) -> None:
-        """Write the Python files of the commit to a folder."""
+        """Write the Python files of the commit to a directory."""
         archive = git(self.top, "archive", "--format=tar", self.commit, "--", ":(glob)**/*.py")
         if len(archive) > ARCHIVE_BYTES_MAX:
             raise CommandError(f"{self.name} has more than {ARCHIVE_BYTES_MAX} bytes of Python")
@@ -196,7 +196,7 @@ def _run_git(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[
 
 
 def is_schema_file(path: Path) -> bool:
-    """Whether a path inside a folder names a schema, by its suffix, and is not hidden."""
+    """Whether a path inside a directory names a schema, by its suffix, and is not hidden."""
     return path.suffix in SUFFIXES and not any(part.startswith(".") for part in path.parts)
 
 

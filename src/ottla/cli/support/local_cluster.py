@@ -63,7 +63,7 @@ Show = Callable[["Status"], None]
 def start_broker(
     number: Annotated[int, typer.Argument(min=1, metavar="ID", help="The number of the broker.")],
     data_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="The data folder of the cluster.")
+        Path, typer.Option(metavar="DIR", help="The data directory of the cluster.")
     ] = DEFAULT_DATA_DIR,
 ) -> None:
     """Start a broker of a local cluster again, after it was killed or has ended.
@@ -149,7 +149,7 @@ def start(
         typer.Option(metavar="DIR", help="Where to keep data and logs. [default: ottla-cluster]"),
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep data in a temporary folder, gone at exit.")
+        bool, typer.Option("--ephemeral", help="Keep data in a temporary directory, gone at exit.")
     ] = False,
     zookeeper: WithZooKeeper = False,
     zookeeper_servers: ZooKeeperServers = 1,
@@ -173,7 +173,7 @@ def start(
     'ottla[spark,zookeeper]'`.
     """
     if ephemeral and data_dir:
-        raise WrongCallError("--ephemeral has a folder of its own: leave out --data-dir")
+        raise WrongCallError("--ephemeral has a directory of its own: leave out --data-dir")
     if zookeeper_servers > 1 and not zookeeper:
         raise WrongCallError("--zookeeper-servers is only for --zookeeper")
     given = key_values(settings, "-X")

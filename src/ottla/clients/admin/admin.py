@@ -100,7 +100,7 @@ class Partitions(SyncFacade[PartitionAdmin]):
     reassign = blocking(PartitionAdmin.reassign)
     reassignments = blocking(PartitionAdmin.reassignments)
     elect = blocking(PartitionAdmin.elect)
-    move_to_folders = blocking(PartitionAdmin.move_to_folders)
+    move_to_log_dirs = blocking(PartitionAdmin.move_to_log_dirs)
 
 
 class Cluster(SyncFacade[ClusterAdmin]):

@@ -207,7 +207,7 @@ class ClusterAdmin:
     async def _log_dirs_at(self, broker_id: int) -> _Folders:
         request = DescribeLogDirsRequest(topics=None)
         answer = await self._view.ask_broker(broker_id, request, DescribeLogDirsResponse)
-        check(answer.error_code, f"the folders of broker {broker_id}")
+        check(answer.error_code, f"the directories of broker {broker_id}")
         return tuple(_folder(broker_id, row) for row in answer.results)
 
     async def versions_by_api(self) -> dict[int, tuple[int, int]]:

@@ -201,7 +201,7 @@ class PartitionAdmin:
         found = await in_time(self._view, lambda: self._elect(kind, None))
         return list(_whole(found))
 
-    async def move_to_folders(
+    async def move_to_log_dirs(
         self, broker_id: int, path_by_partition: Mapping[TopicPartition, str]
     ) -> None:
         """Start to move a broker's replicas to other log directories of that broker."""
@@ -313,7 +313,7 @@ class PartitionAdmin:
 
 
 _FOLDER_DETAIL = {
-    ErrorCode.LOG_DIR_NOT_FOUND: "broker {broker} has no folder {path}: `ottla cluster logdirs` "
+    ErrorCode.LOG_DIR_NOT_FOUND: "broker {broker} has no directory {path}: `ottla cluster logdirs` "
     "shows those it has",
     ErrorCode.REPLICA_NOT_AVAILABLE: "broker {broker} keeps no {name}",
 }

@@ -350,7 +350,7 @@ def _read_row(row: object) -> tuple[TopicPartition, tuple[int, ...]]:
         raise InvalidPlanError(f"{name} needs brokers, each of them once: {replicas}")
     if set(row.get("log_dirs", ())) - {ANY_LOG_DIR}:
         raise InvalidPlanError(
-            f'{name} names a folder: only "any" can be asked for; '
-            "`ottla partition move` moves between folders"
+            f'{name} names a directory: only "any" can be asked for; '
+            "`ottla partition move` moves between directories"
         )
     return name, tuple(replicas)

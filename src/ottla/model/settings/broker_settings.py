@@ -64,7 +64,7 @@ def _folders(text: str) -> tuple[str, ...]:
     return tuple(folders)
 
 
-_FOLDERS = Kind(SettingType.LIST, "a list of different folders", _folders)
+_FOLDERS = Kind(SettingType.LIST, "a list of different directories", _folders)
 
 
 # Only BrokerConfig is instantiated: it generates the methods for all fields.

@@ -16,7 +16,7 @@ class DeltaSink(SinkConnector):
     """Writes the fields of values; each batch is one commit with the application's transaction."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
-        Setting("path", text, REQUIRED, "where the table is: a folder, or s3://… and the like"),
+        Setting("path", text, REQUIRED, "where the table is: a directory, or s3://… and the like"),
         Setting("partition.by", words, (), "the fields that partition the table"),
         Setting("compact.every.batches", whole, 50, "how often files are merged; 0 for never"),
         Setting("storage.", text, None, "options of the store, such as its keys"),

@@ -301,9 +301,9 @@ class ClusterNemesis:
         await self._elapse(self._pause_seconds)
 
     async def _break_disk(self, machine: Machine) -> None:
-        """Let a folder fail until the machine is started anew, as with another cable.
+        """Let a directory fail until the machine is started anew, as with another cable.
 
-        In between a broker may have to start without the folder.
+        In between a broker may have to start without the directory.
         """
         self._around.excuse(machine.name)
         kind = self._stream.choice([None, OperationKind.SYNC, OperationKind.WRITE])

@@ -223,7 +223,7 @@ def _cut_power(teller: _Teller, step: Step) -> None:
     teller.machine(step.target).cut_power("lose_all")
 
 
-def _break_folder(teller: _Teller, step: Step) -> None:
+def _break_directory(teller: _Teller, step: Step) -> None:
     machine = teller.machine(step.target)
     broker = teller.story.broker(machine.name)
     assert broker is not None, f"{machine.name} is not up"
@@ -313,7 +313,7 @@ ACTS: Final[dict[str, Callable[[_Teller, Step], None]]] = {
     "expire": lambda teller, step: teller.story.zookeeper.expire_last_of(
         teller.machine(step.target).name
     ),
-    "break folder": _break_folder,
+    "break directory": _break_directory,
     "rot": _rot,
     "jump": _jump,
 }

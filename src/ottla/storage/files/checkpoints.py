@@ -319,8 +319,8 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
 
 def write_meta_properties(disk: Disk, path: str, properties: MetaProperties) -> None:
     """Replace the file by one in version 1."""
-    assert properties.cluster_id is not None, "a folder of no cluster"
-    assert properties.node_id is not None, "a folder of no node"
+    assert properties.cluster_id is not None, "a directory of no cluster"
+    assert properties.node_id is not None, "a directory of no node"
     lines = ["#", f"cluster.id={escaped_property(properties.cluster_id)}"]
     if properties.directory_id is not None:
         lines.append(f"directory.id={uuid_to_text(properties.directory_id)}")

@@ -42,7 +42,7 @@ class MadeLog(NamedTuple):
         """Register the log with its log dir; ApiError KAFKA_STORAGE_ERROR if there is none."""
         refusals = [log_dir.refuse(error) for log_dir, error in self.failures]
         if self.log_dir is None or self.hosted is None:
-            offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log folder is offline")
+            offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
             raise refusals[0] if refusals else offline
         self.log_dir.hosted[self.wanted.partition] = self.hosted
         return self.hosted.log

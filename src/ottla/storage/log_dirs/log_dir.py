@@ -260,7 +260,7 @@ class LogDir:
             partition = partition_of(name) or future_of(name)
             is_ours = partition is not None or is_deleted(name)
             if is_ours and not self._disk.is_directory(self._file(name)):
-                self.notes.append(f"{self._file(name)} is no folder, and left alone")
+                self.notes.append(f"{self._file(name)} is no directory, and left alone")
             elif is_deleted(name):
                 remove_tree(self._disk, self._file(name))
             elif partition is not None:
@@ -401,7 +401,7 @@ class LogDir:
         on_lowered = partial(self._lower, partition)
         is_there = self._disk.exists(directory)
         if is_there and not self._disk.is_directory(directory):
-            raise FileExistsError(errno.EEXIST, "is no folder, and left alone", directory)
+            raise FileExistsError(errno.EEXIST, "is no directory, and left alone", directory)
         try:
             if is_there:  # a full disk did not let us take it away
                 remove_tree(self._disk, directory)

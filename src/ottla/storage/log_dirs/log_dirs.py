@@ -112,7 +112,7 @@ class LogDirs:
     ) -> None:
         files = OpenFiles(disk, open_files_max)
         self.dirs = [LogDir(files, path, guard) for path in paths]
-        assert self.dirs, "a broker needs a folder for its logs"
+        assert self.dirs, "a broker needs a directory for its logs"
 
     def lock(self) -> ExitStack:
         """Lock the log dirs until the stack is closed or the process ends; call this first.
@@ -137,7 +137,7 @@ class LogDirs:
     def _check_any_is_online(self) -> None:
         if not self.online:
             told = "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.dirs)
-            raise UnusableLogDirError(f"no log folder can be used: {told}")
+            raise UnusableLogDirError(f"no log directory can be used: {told}")
 
     @property
     def online(self) -> list[LogDir]:

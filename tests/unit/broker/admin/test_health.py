@@ -67,5 +67,5 @@ def test_a_broker_without_any_folder_is_not_ready(watch: LoopWatch, log_dirs: Lo
     health = Health(DrivenClock())
     health.set_ready(watch, log_dirs)
     log_dirs.dirs[0].fail(OSError(errno.EIO, "bad disk"))
-    assert health.why_not_ready() == ["all log folders have failed"]
+    assert health.why_not_ready() == ["all log directories have failed"]
     assert health.why_not_alive() == []

@@ -43,7 +43,7 @@ def test_what_kafkas_tool_prints_is_read() -> None:
         ('{"partitions": [{"topic": "a", "partition": 0, "replicas": [1, 1]}]}', "each of them"),
         (
             '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}',
-            "names a folder",
+            "names a directory",
         ),
         (
             '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1]},'

@@ -180,9 +180,9 @@ def test_numbers_have_limits(name: str, least: int, most: int) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
     [
-        ("log.dirs", "", "a list of different folders"),
-        ("log.dirs", "/a,", "a list of different folders"),
-        ("log.dirs", "/a,/a", "a list of different folders"),
+        ("log.dirs", "", "a list of different directories"),
+        ("log.dirs", "/a,", "a list of different directories"),
+        ("log.dirs", "/a,/a", "a list of different directories"),
         ("log.retention.ms", "0", "from 1 to 9223372036854775807, or -1, or empty"),
         ("listeners", "localhost:9092", "NAME://HOST:PORT"),
         ("listener.security.protocol.map", "A:TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),

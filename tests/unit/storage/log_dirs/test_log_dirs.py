@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_opened_is_offline_and_the_others_are_not() -> N
 def test_with_every_folder_offline_no_partition_can_be_made() -> None:
     dirs = opened(SimulatedDisk(), "/a")
     dirs.dirs[0].fail(OSError(errno.EIO, "gone"))
-    with pytest.raises(ApiError, match="every log folder is offline"):
+    with pytest.raises(ApiError, match="every log directory is offline"):
         dirs.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0)
 
 
@@ -190,7 +190,7 @@ def test_a_file_that_is_called_like_a_partition_is_left_alone(suffix: str) -> No
     folder = opened(disk, "/a").dirs[0]
     assert folder.is_online
     assert [*folder.hosted] == [ORDERS[0]]
-    assert folder.notes == [f"{path} is no folder, and left alone"]
+    assert folder.notes == [f"{path} is no directory, and left alone"]
     assert disk.exists(path)
 
 
@@ -200,7 +200,7 @@ def test_a_partition_that_a_file_is_called_like_is_refused_and_no_other() -> Non
     disk.create_file(f"/a/{ORDERS[0]}")
     wanted = [NewLog(partition, TOPIC_ID, CONFIG, 0) for partition in ORDERS[:2]]
     refused, made = make_logs(place_logs(dirs.dirs, wanted), now_ms=0)
-    with pytest.raises(ApiError, match="is no folder") as error:
+    with pytest.raises(ApiError, match="is no directory") as error:
         refused.host()
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     append(made.host(), b"one")

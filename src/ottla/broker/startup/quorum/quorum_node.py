@@ -47,7 +47,6 @@ from ottla.model.settings.listeners import Listener
 from ottla.raft import voters as quorum
 from ottla.raft.settings import Identity, QuorumSettings
 from ottla.raft.snapshots import SnapshotId
-from ottla.runtime.problem_log import ProblemLog
 from ottla.storage.log_dirs.log_dirs import lock_log_dir
 
 _log = logging.getLogger(__name__)

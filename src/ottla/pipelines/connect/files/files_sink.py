@@ -181,9 +181,9 @@ class FilesSink(SinkConnector):
     """Writes the fields of values; tombstones are left out."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
-        Setting("path", text, REQUIRED, "the folder for the files"),
+        Setting("path", text, REQUIRED, "the directory for the files"),
         Setting("format", text, "parquet", "the format of the files", FORMATS),
-        Setting("partition.by", words, (), "the fields that make folders, such as day=…"),
+        Setting("partition.by", words, (), "the fields that make directories, such as day=…"),
         Setting("file.size.bytes", whole, 128 << 20, "how large merged files are to be"),
         Setting("compact.min.files", whole, 10, "how many small files are merged; 0 for never"),
         Setting("format.", text, None, "further options of Spark's writer"),
@@ -193,7 +193,7 @@ class FilesSink(SinkConnector):
         """Write a batch, unless it was decided before; then carry out the decision."""
         journal = Journal(self._root() / ".ottla" / self.home.id, self._root())
         if (last := journal.last_batch_id()) > batch_id:
-            raise older_checkpoint("the folder", last, batch_id)
+            raise older_checkpoint("the directory", last, batch_id)
         journal.finish("merge")
         if not journal.finish(f"batch-{batch_id}"):
             rows = self._rows(batch)
@@ -209,7 +209,7 @@ class FilesSink(SinkConnector):
         path = self.settings["path"]
         if "://" in path:
             raise ConnectorError(
-                f"path: {path} is no folder that can rename files; a delta-sink can write there"
+                f"path: {path} is no directory that can rename files; a delta-sink can write there"
             )
         return Path(path).absolute()
 

@@ -28,7 +28,7 @@ class FilesSource(SourceConnector):
     """Each line or row is a record; Spark's file source reads each file once."""
 
     SETTINGS: ClassVar[tuple[Setting, ...]] = (
-        Setting("path", text, REQUIRED, "the folder in which files appear"),
+        Setting("path", text, REQUIRED, "the directory in which files appear"),
         Setting("format", text, REQUIRED, "the format of the files", FORMATS),
         Setting("schema", text, None, "their fields; by default inferred from the first files"),
         Setting("key.fields", words, (), "the fields that make the key"),
@@ -42,7 +42,7 @@ class FilesSource(SourceConnector):
         """Check that the directory exists."""
         path = self.settings["path"]
         if "://" not in path and not Path(path).is_dir():
-            raise ConnectorError(f"path: there is no folder {path}")
+            raise ConnectorError(f"path: there is no directory {path}")
 
     def records(self, spark: "SparkSession") -> "DataFrame":
         """Return the rows of new files; rows that do not fit the schema have an error."""

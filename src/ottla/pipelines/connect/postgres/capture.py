@@ -220,7 +220,7 @@ def _slot_must_be_there(
     if _slot(connection, capture.slot) is None:
         raise ConnectorError(
             f"the slot {capture.slot!r}, which began at {lsn_text(begun.lsn)}, is gone, and with it"
-            " the changes that were not read yet. Remove the connector's checkpoint folder"
+            " the changes that were not read yet. Remove the connector's checkpoint directory"
             " to begin again with a snapshot"
         )
 

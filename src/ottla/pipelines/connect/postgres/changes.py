@@ -224,7 +224,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begun.files and self._slot.confirmed_lsn() > begun.lsn:
             raise ConnectorError(
                 f"Spark's checkpoint is gone, but the slot {self._slot.name!r} has moved on since"
-                " its snapshot: drop the slot, and remove the connector's checkpoint folder"
+                " its snapshot: drop the slot, and remove the connector's checkpoint directory"
             )
         return {"file": 0, "lsn": lsn_text(begun.lsn)}
 
