@@ -19,6 +19,7 @@ from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import KernelDisk
 from ottla.runtime.randomness import SystemRandomness
+from ottla.runtime.small_files import write_atomically
 from ottla.storage.files.checkpoints import META_PROPERTIES_FILE
 from ottla.testing.child_process import HOST, ClusterError, ReservedPort
 
@@ -128,7 +129,7 @@ class LocalQuorum:
         for node_id, directory_id in directories.items():
             self._format(node_id, directory_id, voters)
         kept = {"cluster_id": self.cluster_id, "port_by_controller": self.ports}
-        (self._folder / QUORUM_FILE).write_text(json.dumps(kept), encoding="utf-8")
+        write_atomically(self._folder / QUORUM_FILE, json.dumps(kept))
         self._is_formatted = True
 
     def _continue(self, kept: Mapping[str, object], brokers: int) -> None:

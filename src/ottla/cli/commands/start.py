@@ -21,7 +21,6 @@ from ottla.broker.startup.quorum.controller_node import ControllerNode
 from ottla.broker.startup.system_environment import this_machine
 from ottla.cli.support.compiled_loops import BROKER_LOOPS, missing_loops, slower_sentence
 from ottla.cli.support.exit_codes import WrongCallError, one_sentence
-from ottla.cli.support.ready_file import remove, write_atomically
 from ottla.metadata.replay import UnreplayableRecordError
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.model.settings.properties import PropertiesError
@@ -31,6 +30,7 @@ from ottla.rest.server import open_services
 from ottla.runtime import event_loop
 from ottla.runtime.logs import LogFormat, configure_logging
 from ottla.runtime.process import raise_descriptors_max
+from ottla.runtime.small_files import remove, write_atomically
 
 DEFAULT_HOST: Final = "127.0.0.1"
 WITHOUT_A_FILE: Final = {"group.initial.rebalance.delay.ms": "0"}

@@ -19,13 +19,13 @@ import typer
 
 from ottla.cli.support.exit_codes import CommandError, WrongCallError, one_sentence, say
 from ottla.cli.support.options import key_values
-from ottla.cli.support.ready_file import remove, write_atomically
 from ottla.clients.admin.admin_cluster import ClusterDescription
 from ottla.clients.admin.cluster_health import ClusterHealth, look_at
 from ottla.clients.cluster.cluster_client import ClusterView
 from ottla.clients.config.settings import parse_settings
 from ottla.model.api_error import ApiError
 from ottla.registry.server import missing_packages
+from ottla.runtime.small_files import remove, write_atomically
 from ottla.testing.broker_process import START_SECONDS_MAX, BrokerProcess
 from ottla.testing.child_process import ClusterError, wait_until
 from ottla.testing.cluster import LOCK_NAME, Cluster

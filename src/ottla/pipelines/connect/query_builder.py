@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from ottla.pipelines.connect.declaring.connector import Home, SinkConnector, SourceConnector
+from ottla.pipelines.connect.declaring.connector import (
+    Home,
+    SinkConnector,
+    SourceConnector,
+    local_url,
+)
 from ottla.pipelines.connect.declaring.converters import (
     decode_options,
     decoded,
@@ -18,7 +23,7 @@ from ottla.pipelines.connect.declaring.converters import (
 from ottla.pipelines.connect.declaring.errors import ConnectorError
 from ottla.pipelines.connect.declaring.preflight import admin_of
 from ottla.pipelines.connect.declaring.transforms import TRANSFORMS
-from ottla.pipelines.connect.files.durable_files import local_url
+from ottla.runtime.small_files import write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,10 +43,7 @@ def home_of(declaration: "Declaration") -> Home:
     folder = declaration.folder
     kept = folder / "id"
     if not kept.exists() or not _checkpoint_of(declaration).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        new = folder / "id.new"
-        new.write_text(str(uuid4()), encoding="utf-8")
-        new.replace(kept)
+        write_atomically(kept, str(uuid4()))
     routes = tuple(
         (step.settings["regex"], step.settings["replacement"])
         for step in declaration.transforms

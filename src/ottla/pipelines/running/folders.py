@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.runtime.small_files import write_atomically
+
 STATE_DIR: Final = "OTTLA_STATE_DIR"
 
 
@@ -76,7 +78,5 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file atomically: readers see the new content or the old content."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    partial.write_text(json.dumps(value, indent=2), encoding="utf-8")
-    partial.replace(path)
+    """Replace a file; readers see the old content or the new content."""
+    write_atomically(path, json.dumps(value, indent=2))

@@ -45,6 +45,11 @@ class Home:
         return routed(topic, self.routes)
 
 
+def local_url(path: Path) -> str:
+    """Return a path as Spark takes it: nothing is escaped, as in `file:///out put/day=mon`."""
+    return f"file://{path}"
+
+
 class Connector:
     """The common part of sources and sinks: declared settings, and their parsed values."""
 

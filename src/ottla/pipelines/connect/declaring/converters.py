@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.connect.declaring.errors import ConnectorError
+from ottla.runtime.small_files import write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -192,10 +193,7 @@ def value_schema(
     if kept.exists():
         return StructType.fromJson(json.loads(kept.read_text(encoding="utf-8")))
     found = _inferred(spark, declaration)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    new = kept.with_suffix(".new")
-    new.write_text(found.json(), encoding="utf-8")
-    new.replace(kept)
+    write_atomically(kept, found.json())
     return found
 
 

@@ -21,10 +21,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ottla.pipelines.connect.declaring.connector import SinkConnector
+from ottla.pipelines.connect.declaring.connector import SinkConnector, local_url
 from ottla.pipelines.connect.declaring.errors import ConnectorError, older_checkpoint
 from ottla.pipelines.connect.declaring.settings import REQUIRED, Setting, text, whole, words
-from ottla.pipelines.connect.files.durable_files import local_url, sync, write_json
+from ottla.runtime.small_files import sync, write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,8 @@ class Journal:
 
     def decide(self, name: str, moves: Moves, removed: tuple[str, ...] = ()) -> None:
         """Write a decision; from now on it will be carried out, even after a crash."""
-        write_json(self._folder / f"{name}.json", {"moves": moves, "removed": removed})
+        steps = json.dumps({"moves": moves, "removed": removed})
+        write_atomically(self._folder / f"{name}.json", steps, is_durable=True)
 
     def finish(self, name: str) -> bool:
         """Carry a decision out, and return whether there was one; idempotent."""

@@ -15,6 +15,7 @@ from ottla.pipelines.connect.declaring.settings import (
     words,
     yes_or_no,
 )
+from ottla.runtime.small_files import write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,9 +96,7 @@ class FilesSource(SourceConnector):
         if kept.exists():
             return StructType.fromJson(json.loads(kept.read_text(encoding="utf-8")))
         found = self._inferred(spark)
-        new = kept.with_suffix(".new")
-        new.write_text(found.json(), encoding="utf-8")
-        new.replace(kept)
+        write_atomically(kept, found.json())
         return found
 
     def _inferred(self, spark: "SparkSession") -> "StructType":

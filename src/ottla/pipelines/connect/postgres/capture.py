@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.connect.declaring.errors import ConnectorError
-from ottla.pipelines.connect.files.durable_files import write_json
 from ottla.pipelines.connect.postgres.database import (
     CatalogueTable,
     connected,
@@ -26,6 +25,7 @@ from ottla.pipelines.connect.postgres.database import (
 )
 from ottla.pipelines.connect.postgres.events import Naming
 from ottla.pipelines.connect.postgres.snapshot import copy_table, quoted
+from ottla.runtime.small_files import write_atomically
 
 if TYPE_CHECKING:
     import psycopg
@@ -167,7 +167,7 @@ def _drop_unfinished_slot(connection: "psycopg.Connection[Any]", capture: Captur
             f" `SELECT pg_drop_replication_slot('{capture.slot}')` to begin with a new snapshot"
         )
     if not exists or started.exists():
-        write_json(started, {"slot": capture.slot})
+        write_atomically(started, json.dumps({"slot": capture.slot}), is_durable=True)
 
 
 def _begin_without_snapshot(connection: "psycopg.Connection[Any]", capture: Capture) -> Beginning:
@@ -210,7 +210,8 @@ def _copied(capture: Capture, snapshot: str, lsn: int) -> Iterator[str]:
 
 def _begun(capture: Capture, files: tuple[str, ...], lsn: int) -> Beginning:
     begun = Beginning(files, lsn)
-    write_json(Path(capture.folder, READY), asdict(begun))
+    ready = Path(capture.folder, READY)
+    write_atomically(ready, json.dumps(asdict(begun)), is_durable=True)
     return begun
 
 
