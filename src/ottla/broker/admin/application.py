@@ -167,7 +167,7 @@ class Pages:
                 Route("/v1/loggers/{name}", self._logger),
                 Route("/v1/loggers/{name}", self._change_logger, methods=["PUT"]),
             ],
-            exception_handlers={HTTPException: _told},
+            exception_handlers={HTTPException: _error_response},
         )
 
     def _metrics(self, _: Request) -> Response:
@@ -251,6 +251,6 @@ def _number_of(name: str, wanted: str | None) -> int:
     return level
 
 
-async def _told(_: Request, error: Exception) -> Response:  # noqa: RUF029 - starlette waits
+async def _error_response(_: Request, error: Exception) -> Response:  # noqa: RUF029 - starlette waits
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

@@ -36,7 +36,7 @@ from ottla.wire.messages.create_topics import CreatableTopic
 
 _EXPIRE_AGAIN_MS: Final = 1_000
 _THERE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
-_TOLD_BY_CODE: Final = {
+_CLIENT_CODE_BY_CODE: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.INVALID_REPLICATION_FACTOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -120,7 +120,7 @@ class PartitionDecisions(ABC, Generic[R, E]):
             self.partition.check_enough_in_sync()
             return self._take(records)
         except ApiError as error:
-            raise _told(error) from error
+            raise _client_error(error) from error
 
     def is_committed(self, end_offset: Offset) -> bool:  # noqa: ARG002 - of all that is in the log
         """Whether no replica has to be waited for, and no disk."""
@@ -139,7 +139,7 @@ class PartitionDecisions(ABC, Generic[R, E]):
                 world.notifier, [decided], deadline_ms, world.has_valid_lease
             )
             if error is not None:
-                raise _told(error)
+                raise _client_error(error)
 
 
 class CoordinatorRuntime(ABC, Generic[M, R, E]):
@@ -233,7 +233,7 @@ class CoordinatorRuntime(ABC, Generic[M, R, E]):
             return
         (result,) = await self._world.creation.create([self._wanted])
         if result.error_code not in _THERE:
-            raise _told(ApiError(ErrorCode(result.error_code), result.error_message or ""))
+            raise _client_error(ApiError(ErrorCode(result.error_code), result.error_message or ""))
         self.open_if_there()
         if self._load_task is not None:
             await asyncio.wait([self._load_task])
@@ -418,5 +418,5 @@ class CoordinatorRuntime(ABC, Generic[M, R, E]):
                 self._arm_in(index, _EXPIRE_AGAIN_MS)
 
 
-def _told(error: ApiError) -> ApiError:
-    return ApiError(_TOLD_BY_CODE.get(error.code, error.code), error.detail)
+def _client_error(error: ApiError) -> ApiError:
+    return ApiError(_CLIENT_CODE_BY_CODE.get(error.code, error.code), error.detail)

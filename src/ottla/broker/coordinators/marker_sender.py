@@ -109,9 +109,9 @@ class MarkerSender:
     def on_change(self, _image: ClusterImage, _records: Sequence[MetadataRecord]) -> None:
         """Send waiting markers to new leaders, including those unwritten by former leaders."""
         for broker_id, markers in list(self._owed_by_broker.items()):
-            self._place(self._taken(broker_id, markers))
+            self._place(self._drop_moved(broker_id, markers))
 
-    def _taken(self, broker_id: BrokerId, markers: dict[_Marker, None]) -> Iterator[_Marker]:
+    def _drop_moved(self, broker_id: BrokerId, markers: dict[_Marker, None]) -> Iterator[_Marker]:
         """Remove the markers that do not belong to a broker any more."""
         # Some may be in flight: a marker written twice changes nothing, a lost one would
         # leave the transaction open.

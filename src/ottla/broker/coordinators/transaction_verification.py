@@ -82,7 +82,7 @@ class TransactionVerification:
         if not asked:
             return dict(found)
         errors = await self._ask(transactional_id, writes[0], asked, support)
-        told = {name: _told(errors[name], support) for name in asked if errors.get(name)}
+        told = {name: _producer_error(errors[name], support) for name in asked if errors.get(name)}
         return {**found, **told}
 
     async def _ask(
@@ -123,7 +123,7 @@ def _begun(write: Write, support: Support) -> TransactionTerms:
     return TransactionTerms(is_verified_only=True, verification=verification)
 
 
-def _told(code: ErrorCode, support: Support) -> ApiError:
+def _producer_error(code: ErrorCode, support: Support) -> ApiError:
     """Say it in words that a producer knows."""
     if code == ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH

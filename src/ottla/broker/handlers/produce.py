@@ -147,7 +147,9 @@ class ProduceHandler:
             outcomes = self._append_each(request, _Common(version, acks, prepared))
         appended = [o.appended_to for _, found in outcomes for o in found if o.appended_to]
         if unflushed := await self.flushing.flush_where_due(appended):
-            outcomes = [(topic, _kept(found, unflushed)) for topic, found in outcomes]
+            outcomes = [
+                (topic, _without_failed_flushes(found, unflushed)) for topic, found in outcomes
+            ]
         if late := [o for _, found in outcomes for o in found if o.awaited]:
             await self._replicate(late, context.received_ms + request.timeout_ms)
         response = ProduceResponse(
@@ -350,7 +352,7 @@ def _transaction_terms(common: _Common, name: TopicPartition) -> TransactionTerm
     raise found
 
 
-def _kept(outcomes: list[_Outcome], unflushed: list[Partition]) -> list[_Outcome]:
+def _without_failed_flushes(outcomes: list[_Outcome], unflushed: list[Partition]) -> list[_Outcome]:
     """Replace the results of partitions with a failed flush."""
     kept = []
     for outcome in outcomes:

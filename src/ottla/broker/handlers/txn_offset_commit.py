@@ -53,7 +53,7 @@ class TxnOffsetCommitHandler:
         try:
             response = await self._commit(request, version)
         except ApiError as error:
-            code = _told(error.code, version)
+            code = _code_for_version(error.code, version)
             return TxnOffsetCommitResponse(topics=[_all_with(topic, code) for topic in asked])
         return TxnOffsetCommitResponse(
             topics=[
@@ -106,7 +106,7 @@ class TxnOffsetCommitHandler:
         )
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _code_for_version(code: ErrorCode, version: int) -> ErrorCode:
     """Say it in words that a client of this version expects of a coordinator."""
     if code == ErrorCode.NETWORK_EXCEPTION:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

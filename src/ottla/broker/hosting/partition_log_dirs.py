@@ -152,7 +152,7 @@ class PartitionLogDirs:
         for part in parts:
             now_ms = self._clock.now_ms()
             for made in await loop.run_in_executor(threads, make_logs, part, now_ms):
-                _tell(made, on_made)
+                _report(made, on_made)
 
     async def _unopened_for(self, log: NewLog) -> LogDir | None:
         """Return the log dir of an unopened log; another topic's log is deleted."""
@@ -229,7 +229,7 @@ class PartitionLogDirs:
         return next((f for f in self.log_dirs.online if partition in f.unopened), None)
 
 
-def _tell(made: MadeLog, on_made: OnMade) -> None:
+def _report(made: MadeLog, on_made: OnMade) -> None:
     try:
         log = made.host()
     except ApiError as error:

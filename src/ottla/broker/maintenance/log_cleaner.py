@@ -217,7 +217,7 @@ class LogCleaner:
                 await self._take_over(partition.name, log, compaction, group)
             if log is not partition.log or log.cut_count != cut_count:
                 raise AbandonedCompactionError(f"{log.directory} has changed")  # noqa: TRY301
-            await self._note(partition, compaction.end_offset)
+            await self._note_clean(partition, compaction.end_offset)
         except CleaningStoppedError:
             return
         except AbandonedCompactionError as error:
@@ -270,7 +270,7 @@ class LogCleaner:
         finally:
             self._replacing.discard(name)
 
-    async def _note(self, partition: Partition, end_offset: Offset) -> None:
+    async def _note_clean(self, partition: Partition, end_offset: Offset) -> None:
         log_dir = self._log_dirs.dir_of(partition.name)
         if log_dir is None or not self._is_here(partition) or partition.log.is_offline:
             raise AbandonedCompactionError(f"{partition.name} is gone")

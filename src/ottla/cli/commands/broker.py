@@ -67,7 +67,7 @@ def drain_broker(
         moved = f"move {counted(len(plan), 'replica')} off broker {broker}"
         await confirm(view, [moved] if plan else [], consent)
         await carry_out(admin, picture, plan, how)
-        if how.waits and not dry_run and (left := await _kept(admin, broker)):
+        if how.waits and not dry_run and (left := await _replica_count(admin, broker)):
             raise CommandError(
                 f"broker {broker} has been given {left} more replicas meanwhile: drain it again"
             )
@@ -89,7 +89,7 @@ def remove(
 
     async def work(view: ClusterView) -> None:
         admin = AsyncAdmin.over(view)
-        if kept := await _kept(admin, broker):
+        if kept := await _replica_count(admin, broker):
             raise CommandError(
                 f"broker {broker} keeps {kept} replicas: `ottla broker drain {broker}` moves them"
             )
@@ -115,7 +115,7 @@ def _drain_plan(picture: Picture, broker: int, targets: list[int] | None) -> Pla
     return drain(picture.current, broker, others, targets)
 
 
-async def _kept(admin: AsyncAdmin, broker: int) -> int:
+async def _replica_count(admin: AsyncAdmin, broker: int) -> int:
     """Count the replicas of a broker, including those being added or removed."""
     return sum(broker in row.replicas for row in await admin.partitions.describe())
 

@@ -140,7 +140,7 @@ def produce(
             producer = await stack.enter_async_context(producer_over(view, how))
             encoder = await encoding.open(stack)
             gathering = _Gathering(view, fixed, encoder, is_empty_null=tombstone)
-            on_delivered = _tell if verbose else _say_nothing
+            on_delivered = _print_batches if verbose else _say_nothing
             await _send_all(Deliveries(producer), gathering, reader, on_delivered)
 
     if sys.stdin.isatty():
@@ -282,7 +282,7 @@ class _Gathering:
         return taken
 
 
-def _tell(delivery: BulkDelivery) -> None:
+def _print_batches(delivery: BulkDelivery) -> None:
     for partition, landed in delivery.result().offsets.items():
         name = TopicPartition(delivery.topic, partition)
         say(f"{landed.record_count} records to {name} from offset {landed.first_offset} on")

@@ -115,7 +115,7 @@ def simulate(
     else:
         assert seed is not None
         runs = [_timed(partial(run, keeps_lines=True), seed)]
-        _tell(runs[0], lines, form)
+        _print_result(runs[0], lines, form)
     failed = [str(one.report.seed) for one in runs if one.report.violations]
     if failed:
         raise CommandError(f"violations with seed {', '.join(failed)}")
@@ -173,7 +173,7 @@ def _row(timed: Timed) -> Row:
     }
 
 
-def _tell(timed: Timed, lines: int, form: OutputFormat) -> None:
+def _print_result(timed: Timed, lines: int, form: OutputFormat) -> None:
     report = timed.report
     faults = [f"{name}: {count}" for name, count in report.faults.items()]
     show_one({**_row(timed), "FAULTS": faults, "DIGEST": report.digest}, form)

@@ -150,11 +150,11 @@ def open_git_tree(revision: str, near: Path) -> GitTree:
     A wrong call if there is no repository, or the repository has no such revision.
     """
     folder = near if near.is_dir() else near.parent
-    top = _asked(folder, "rev-parse", "--show-toplevel")
+    top = _git_output(folder, "rev-parse", "--show-toplevel")
     if top is None:
         raise WrongCallError(f"{folder} is in no git repository: `--against git:` needs one")
     wanted = f"{revision}^{{commit}}"
-    commit = _asked(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted)
+    commit = _git_output(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted)
     if not revision or commit is None:
         raise WrongCallError(
             f"git has no revision {revision!r}: fetch it first; a shallow checkout in CI has one "
@@ -173,7 +173,7 @@ def git(folder: Path, *words: str) -> bytes:
     return done.stdout
 
 
-def _asked(folder: Path, *words: str) -> bytes | None:
+def _git_output(folder: Path, *words: str) -> bytes | None:
     done = _run_git(folder, words)
     return None if done.returncode else done.stdout
 

@@ -122,7 +122,7 @@ class InitProducerIdRequests:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many producers")
         producer = first_of(fresh_id)
         begun = Transaction(request.transactional_id or "", producer, timeout_ms, now.wall_ms)
-        return self._held(begun)
+        return self._initialized(begun)
 
     def _take_over(
         self,
@@ -142,7 +142,7 @@ class InitProducerIdRequests:
             # The response was lost: repeat it.
             producer, previous_id = holder, found.previous_producer_id
         held = found.held_by(producer, timeout_ms, now.wall_ms, previous_id=previous_id)
-        return self._held(held)
+        return self._initialized(held)
 
     def _keep(
         self,
@@ -156,9 +156,9 @@ class InitProducerIdRequests:
         producer = successor(found.holder, fresh_id)
         previous_id = NO_ID if expected is None else found.holder.producer_id
         kept = found.kept_for(producer, timeout_ms, now.wall_ms, previous_id=previous_id)
-        return self._held(kept, ongoing=found.producer)
+        return self._initialized(kept, ongoing=found.producer)
 
-    def _held(
+    def _initialized(
         self, held: Transaction, ongoing: Producer = NO_PRODUCER
     ) -> tuple[Records, InitProducerIdResponse]:
         response = InitProducerIdResponse(

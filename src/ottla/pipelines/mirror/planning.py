@@ -59,7 +59,7 @@ class Planner:
         """
         copies = await self._copies()
         stable = last if last is not None else await self._ends_of_the_led(copies)
-        await self._weigh([name for copy in copies for name in _known(copy, stable)])
+        await self._weigh([name for copy in copies for name in _led_partitions(copy, stable)])
         ends: Ends = {key: dict(offsets) for key, offsets in start.items()}
         for copy in copies:
             planned = ends.setdefault(_key(copy), {})
@@ -180,7 +180,7 @@ def _partitions(copy: MirroredTopic) -> list[TopicPartition]:
     return [TopicPartition(copy.source_name, number) for number in range(copy.partition_count)]
 
 
-def _known(copy: MirroredTopic, ends: Ends) -> list[TopicPartition]:
+def _led_partitions(copy: MirroredTopic, ends: Ends) -> list[TopicPartition]:
     """Return the partitions of the source that are known to have a leader."""
     return [TopicPartition(copy.source_name, int(one)) for one in ends.get(_key(copy), {})]
 

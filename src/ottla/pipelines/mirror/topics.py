@@ -65,7 +65,7 @@ class TopicFollower:
         self._notes = notes
         self._origins: dict[str, OffsetSyncsReader] = {}
         """The state of mirrors into the source, by their topics."""
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     async def prepare(self) -> None:
         """Create the topic for the notes, and check that every named topic exists."""
@@ -99,7 +99,7 @@ class TopicFollower:
         for topic in wanted:
             path = (*paths.get(topic.name, ()), self._clusters.source_id)
             if self._clusters.target_id in path:
-                self._tell(f"{topic.name!r} came from the target: it is not mirrored back")
+                self._warn_once(f"{topic.name!r} came from the target: it is not mirrored back")
                 continue
             name = self._options.target_topic(topic.name)
             copies.append(await self._follow_one(topic, path, there.get(name), known))
@@ -220,9 +220,9 @@ class TopicFollower:
             await (await producer.send(self._notes.log.topic, value, key=key, partition=0))
         await self._notes.read_on(self._clusters.target)
 
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             _log.warning("%s", sentence)
 
 

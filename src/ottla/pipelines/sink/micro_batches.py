@@ -54,7 +54,7 @@ class MicroBatchWriter:
         query = f"{self._options.prefix}-{query_id}"
         try:
             written = [pickle.loads(row[0]) for row in results.collect()]  # noqa: S301 - our tasks'
-            commit_with(self._held(query), written, batch_id)
+            commit_with(self._decisions_of(query), written, batch_id)
         except BaseException:
             self._abort(query)
             raise
@@ -65,7 +65,7 @@ class MicroBatchWriter:
         if held is not None:
             held.close()
 
-    def _held(self, query: str) -> Decisions:
+    def _decisions_of(self, query: str) -> Decisions:
         if self._decisions is None:
             self._decisions = Decisions(self._options.settings, query)
         return self._decisions

@@ -148,7 +148,7 @@ def resolve(
     """Return the offset of a bound in each partition."""
     _check_named(bound, partitions)
     times = bound.times_for(partitions)
-    wanted = times or {name: _said(bound, name) for name in partitions}
+    wanted = times or {name: _explicit_offset(bound, name) for name in partitions}
     asked = {name: number for name, number in wanted.items() if times or number < 0}
     found = wanted | cluster.find(asked, is_committed_only=is_committed_only)
     late = [name for name in times if found[name] < 0]
@@ -161,7 +161,7 @@ def resolve(
     return found | ends
 
 
-def _said(bound: Bound, name: TopicPartition) -> int:
+def _explicit_offset(bound: Bound, name: TopicPartition) -> int:
     if bound.offset_by_partition is not None:
         return bound.offset_by_partition[name]
     assert bound.everywhere is not None, bound

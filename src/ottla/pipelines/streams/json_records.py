@@ -130,8 +130,8 @@ def _reason(schema: StructType, text: Column) -> Column:
     fields = [reason for field in schema.fields for reason in _field_reasons(field, text)]
     what = (
         sql.when(~sql.is_valid_utf8(text), sql.lit("the value is not UTF-8"))
-        .when(sql.try_parse_json(text).isNull(), _said("the value is not JSON: ", shown))
-        .when(~sql.ltrim(text).startswith("{"), _said("the value is no JSON object: ", shown))
+        .when(sql.try_parse_json(text).isNull(), _message("the value is not JSON: ", shown))
+        .when(~sql.ltrim(text).startswith("{"), _message("the value is no JSON object: ", shown))
         .otherwise(sql.coalesce(*fields, sql.lit("the value does not fit the schema")))
     )
     missing = sql.coalesce(*_missing(schema), sql.lit(None).cast("string"))
@@ -154,7 +154,7 @@ def _field_reasons(field: StructField, text: Column) -> list[Column]:
     is_wrong = found.isNotNull() & sql.col(f"{_PARSED}.{quoted(field.name)}").isNull()
     shown = sql.substring(found, 1, SHOWN_CHARACTERS_MAX)
     sentence = f"field {field.name} is no {field.dataType.simpleString()}: "
-    return [sql.when(is_wrong, _said(sentence, shown))]
+    return [sql.when(is_wrong, _message(sentence, shown))]
 
 
 def _missing(schema: StructType) -> list[Column]:
@@ -168,7 +168,7 @@ def _missing(schema: StructType) -> list[Column]:
     ]
 
 
-def _said(sentence: str, value: Column) -> Column:
+def _message(sentence: str, value: Column) -> Column:
     return sql.concat(sql.lit(sentence), value)
 
 

@@ -475,7 +475,7 @@ class LogDir:
 
     def begin_checkpoint(self) -> list[Write]:
         """Collect recovery points and log start offsets; return the writes of the checkpoints."""
-        logs = {partition: hosted.log for partition, hosted in self._known()}
+        logs = {partition: hosted.log for partition, hosted in self._all_logs()}
         points = {partition: log.recovery_point for partition, log in logs.items()}
         # The first segment determines the log start, unless DeleteRecords moved it.
         starts = {
@@ -506,13 +506,13 @@ class LogDir:
 
     def _lower(self, partition: TopicPartition, offset: Offset) -> None:
         points = {known: noted.recovery_point for known, noted in self.unopened.items()}
-        points |= {known: hosted.log.recovery_point for known, hosted in self._known()}
+        points |= {known: hosted.log.recovery_point for known, hosted in self._all_logs()}
         points[partition] = offset
         self._recovery_points.told(points)()
         if self.first_dirty_offsets.get(partition, offset) > offset:
             self.note_clean(partition, offset)()
 
-    def _known(self) -> list[tuple[TopicPartition, HostedLog]]:
+    def _all_logs(self) -> list[tuple[TopicPartition, HostedLog]]:
         return [*self.hosted.items(), *self.futures.items()]  # it never has both of one
 
     def _file(self, name: str) -> str:

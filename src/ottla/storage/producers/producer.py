@@ -85,7 +85,7 @@ class Producer:
             is_new_epoch = batch.producer_epoch > self.producer_epoch
             expected = 0 if is_new_epoch else self.next_sequence
             if batch.base_sequence != expected:
-                known = None if is_new_epoch else self._known(batch)
+                known = None if is_new_epoch else self._earlier(batch)
                 if known is None:
                     raise _out_of_order(batch, expected)
                 return known
@@ -149,7 +149,7 @@ class Producer:
             self.producer_epoch = producer_epoch
             self.batches.clear()
 
-    def _known(self, batch: RecordBatch) -> AppendedBatch | None:
+    def _earlier(self, batch: RecordBatch) -> AppendedBatch | None:
         sequences = (batch.base_sequence, batch.last_sequence)
         return next((known for known in self.batches if known[:2] == sequences), None)
 

@@ -48,7 +48,7 @@ def fields_of(frame: "DataFrame") -> "StructType":
     return kind
 
 
-def _known(frame: "DataFrame", names: tuple[str, ...], key: str) -> None:
+def _check_fields(frame: "DataFrame", names: tuple[str, ...], key: str) -> None:
     known = fields_of(frame).fieldNames()
     for name in names:
         if name not in known:
@@ -70,26 +70,26 @@ def _field(name: str) -> "Column":
 
 def _rename(frame: "DataFrame", values: Values) -> "DataFrame":
     renames: dict[str, str] = values["renames"]
-    _known(frame, tuple(renames), "renames")
+    _check_fields(frame, tuple(renames), "renames")
     names = fields_of(frame).fieldNames()
     return _with_fields(frame, [_field(name).alias(renames.get(name, name)) for name in names])
 
 
 def _drop(frame: "DataFrame", values: Values) -> "DataFrame":
-    _known(frame, values["fields"], "fields")
+    _check_fields(frame, values["fields"], "fields")
     kept = [name for name in fields_of(frame).fieldNames() if name not in values["fields"]]
     return _with_fields(frame, [_field(name).alias(name) for name in kept])
 
 
 def _keep(frame: "DataFrame", values: Values) -> "DataFrame":
-    _known(frame, values["fields"], "fields")
+    _check_fields(frame, values["fields"], "fields")
     return _with_fields(frame, [_field(name).alias(name) for name in values["fields"]])
 
 
 def _mask(frame: "DataFrame", values: Values) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    _known(frame, values["fields"], "fields")
+    _check_fields(frame, values["fields"], "fields")
 
     def masked(name: str, kind: "DataType") -> "Column":
         if name not in values["fields"]:
@@ -146,7 +146,7 @@ def _leaves(
 
 def _cast(frame: "DataFrame", values: Values) -> "DataFrame":
     spec: dict[str, str] = values["spec"]
-    _known(frame, tuple(spec), "spec")
+    _check_fields(frame, tuple(spec), "spec")
     fields = [
         (_field(name).cast(spec[name]) if name in spec else _field(name)).alias(name)
         for name in fields_of(frame).fieldNames()
@@ -171,7 +171,7 @@ def _insert(frame: "DataFrame", values: Values) -> "DataFrame":
 def _value_to_key(frame: "DataFrame", values: Values) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    _known(frame, values["fields"], "fields")
+    _check_fields(frame, values["fields"], "fields")
     fields = [_field(name).alias(name) for name in values["fields"]]
     made = f.when(f.col("value").isNotNull(), f.struct(*fields))
     return frame.withColumn("key", made)
@@ -201,7 +201,7 @@ def _after_and_op(frame: "DataFrame", *, is_rewriting: bool) -> "tuple[Column, C
 
     if isinstance(frame.schema["value"].dataType, StringType) and not is_rewriting:
         return f.get_json_object("value", "$.after"), f.get_json_object("value", "$.op")
-    _known(frame, ("before", "after", "op") if is_rewriting else ("after", "op"), "unwrap")
+    _check_fields(frame, ("before", "after", "op") if is_rewriting else ("after", "op"), "unwrap")
     after, op = _field("after"), _field("op")
     if is_rewriting:
         is_deleted = op == f.lit("d")
