@@ -188,18 +188,18 @@ class Connection:
     async def ask(
         self,
         request: Message,
-        answer: type[R],
+        response_type: type[R],
         *,
         timeout_ms: int,
         version_max: int = EVERY_VERSION,
     ) -> R:
-        """Send a request and return its response, of the type `answer`.
+        """Send a request and return its response, which has this type.
 
         Waits first while the broker throttles. NoResponseError after the timeout; if nothing was
         received from the broker since the request, the connection is closed as well.
         """
         version = self.version_for(type(request), version_max)
-        assert api_of(key_of(type(request))).response is answer, answer
+        assert api_of(key_of(type(request))).response is response_type, response_type
         return cast("R", await self._exchange(request, version, timeout_ms))
 
     def ask_now(
@@ -281,20 +281,22 @@ class Connection:
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
         )
-        answer = cast(
+        response = cast(
             "ApiVersionsResponse",
             await self._exchange(request, ApiVersionsRequest.versions[1], timeout_ms),
         )
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            known = [row.max_version for row in answer.api_keys if row.api_key == 18]
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            known = [row.max_version for row in response.api_keys if row.api_key == 18]
             version = min(known[0] if known else 0, ApiVersionsRequest.versions[1])
-            answer = cast("ApiVersionsResponse", await self._exchange(request, version, timeout_ms))
-        check(answer.error_code, "the broker does not tell which versions it speaks")
+            response = cast(
+                "ApiVersionsResponse", await self._exchange(request, version, timeout_ms)
+            )
+        check(response.error_code, "the broker does not tell which versions it speaks")
         self._versions = {
-            row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
+            row.api_key: (row.min_version, row.max_version) for row in response.api_keys
         }
         self._feature_levels = {
-            row.name: row.max_version_level for row in answer.finalized_features
+            row.name: row.max_version_level for row in response.finalized_features
         }
 
     async def _exchange(self, request: Message, version: int, timeout_ms: int) -> Message:
@@ -373,12 +375,12 @@ class Connection:
             return  # the request has timed out
         if pending.sent_at is not None:
             self.counts.answered(pending.api_key, (self.heard_at - pending.sent_at) * 1000)
-        answer = _decoded(pending, frame)
-        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        response = _decoded(pending, frame)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.counts.throttled_ms += throttle_ms
             self.muted_until = max(self.muted_until, self.heard_at + throttle_ms / 1000)
-        pending.answer.set_result(answer)
+        pending.answer.set_result(response)
 
     def _fail(self, reason: UnreachableError) -> None:
         self._end = UnreachableError(f"{self.address}: {reason}")

@@ -177,8 +177,8 @@ class ClusterAdmin:
 
         async def ask() -> None:
             request = UnregisterBrokerRequest(broker_id=broker_id)
-            answer = await self._view.ask_controller(request, UnregisterBrokerResponse)
-            check(answer.error_code, answer.error_message or f"broker {broker_id}")
+            response = await self._view.ask_controller(request, UnregisterBrokerResponse)
+            check(response.error_code, response.error_message or f"broker {broker_id}")
 
         await in_time(self._view, ask)
 
@@ -206,9 +206,9 @@ class ClusterAdmin:
 
     async def _log_dirs_at(self, broker_id: int) -> _Folders:
         request = DescribeLogDirsRequest(topics=None)
-        answer = await self._view.ask_broker(broker_id, request, DescribeLogDirsResponse)
-        check(answer.error_code, f"the directories of broker {broker_id}")
-        return tuple(_folder(broker_id, row) for row in answer.results)
+        response = await self._view.ask_broker(broker_id, request, DescribeLogDirsResponse)
+        check(response.error_code, f"the directories of broker {broker_id}")
+        return tuple(_folder(broker_id, row) for row in response.results)
 
     async def versions_by_api(self) -> dict[int, tuple[int, int]]:
         """Return the first and last version by API number, from any broker."""
@@ -223,15 +223,15 @@ class ClusterAdmin:
             request = ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
             )
-            answer = await self._view.ask_controller(request, ApiVersionsResponse)
-            check(answer.error_code, "the features of the cluster")
+            response = await self._view.ask_controller(request, ApiVersionsResponse)
+            check(response.error_code, "the features of the cluster")
             return FeatureDescription(
-                {row.name: row.max_version_level for row in answer.finalized_features},
+                {row.name: row.max_version_level for row in response.finalized_features},
                 {
                     row.name: FeatureLevels(row.min_version, row.max_version)
-                    for row in answer.supported_features
+                    for row in response.supported_features
                 },
-                answer.finalized_features_epoch,
+                response.finalized_features_epoch,
             )
 
         return await in_time(self._view, ask)
@@ -254,9 +254,9 @@ class ClusterAdmin:
         )
 
         async def ask() -> None:
-            answer = await self._view.ask_controller(request, UpdateFeaturesResponse)
-            check(answer.error_code, answer.error_message or "the features were not changed")
-            for row in answer.results:
+            response = await self._view.ask_controller(request, UpdateFeaturesResponse)
+            check(response.error_code, response.error_message or "the features were not changed")
+            for row in response.results:
                 check(row.error_code, row.error_message or f"feature {row.feature}")
 
         await in_time(self._view, ask)
@@ -271,9 +271,9 @@ class ClusterAdmin:
         request = DescribeQuorumRequest(topics=[topic])
 
         async def ask() -> QuorumDescription:
-            answer = await self._view.ask_any(request, DescribeQuorumResponse)
-            check(answer.error_code, answer.error_message or "the quorum")
-            row = only(only(answer.topics, "a topic").partitions, "a partition")
+            response = await self._view.ask_any(request, DescribeQuorumResponse)
+            check(response.error_code, response.error_message or "the quorum")
+            row = only(only(response.topics, "a topic").partitions, "a partition")
             check(row.error_code, row.error_message or "the quorum")
             return QuorumDescription(
                 row.leader_id,
@@ -285,7 +285,7 @@ class ClusterAdmin:
                     node.node_id: tuple(
                         QuorumEndpoint(one.name, one.host, one.port) for one in node.listeners
                     )
-                    for node in answer.nodes
+                    for node in response.nodes
                 },
             )
 
@@ -308,8 +308,8 @@ class ClusterAdmin:
         )
 
         async def ask() -> None:
-            answer = await self._view.ask_controller(request, AddRaftVoterResponse)
-            check(answer.error_code, answer.error_message or f"voter {voter_id} was not added")
+            response = await self._view.ask_controller(request, AddRaftVoterResponse)
+            check(response.error_code, response.error_message or f"voter {voter_id} was not added")
 
         await in_time(self._view, ask)
 
@@ -323,35 +323,37 @@ class ClusterAdmin:
         )
 
         async def ask() -> None:
-            answer = await self._view.ask_controller(request, RemoveRaftVoterResponse)
-            check(answer.error_code, answer.error_message or f"voter {voter_id} was not removed")
+            response = await self._view.ask_controller(request, RemoveRaftVoterResponse)
+            check(
+                response.error_code, response.error_message or f"voter {voter_id} was not removed"
+            )
 
         await in_time(self._view, ask)
 
     async def _describe(self) -> ClusterDescription:
         try:
-            answer = await self._view.ask_any(DescribeClusterRequest(), DescribeClusterResponse)
+            response = await self._view.ask_any(DescribeClusterRequest(), DescribeClusterResponse)
         except ApiError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
             return await self._describe_by_metadata()
-        return _described(answer)
+        return _described(response)
 
     async def _describe_by_metadata(self) -> ClusterDescription:
-        answer = await self._view.ask_any(MetadataRequest(topics=[]), MetadataResponse)
+        response = await self._view.ask_any(MetadataRequest(topics=[]), MetadataResponse)
         brokers = (
-            BrokerDescription(row.node_id, row.host, row.port, row.rack) for row in answer.brokers
+            BrokerDescription(row.node_id, row.host, row.port, row.rack) for row in response.brokers
         )
-        return _in_order(answer.cluster_id or "", answer.controller_id, brokers)
+        return _in_order(response.cluster_id or "", response.controller_id, brokers)
 
 
-def _described(answer: DescribeClusterResponse) -> ClusterDescription:
-    check(answer.error_code, answer.error_message)
+def _described(response: DescribeClusterResponse) -> ClusterDescription:
+    check(response.error_code, response.error_message)
     brokers = (
         BrokerDescription(row.broker_id, row.host, row.port, row.rack, row.is_fenced)
-        for row in answer.brokers
+        for row in response.brokers
     )
-    return _in_order(answer.cluster_id, answer.controller_id, brokers)
+    return _in_order(response.cluster_id, response.controller_id, brokers)
 
 
 def _in_order(

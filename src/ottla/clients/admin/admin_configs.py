@@ -193,10 +193,10 @@ class ConfigAdmin:
                 include_synonyms=with_synonyms,
             )
             if broker_id == _ANYBODY:
-                answer = await self._view.ask_any(request, DescribeConfigsResponse)
+                response = await self._view.ask_any(request, DescribeConfigsResponse)
             else:
-                answer = await self._view.ask_broker(broker_id, request, DescribeConfigsResponse)
-            return {_resource(row): _outcome(row, _entries(row)) for row in answer.results}
+                response = await self._view.ask_broker(broker_id, request, DescribeConfigsResponse)
+            return {_resource(row): _outcome(row, _entries(row)) for row in response.results}
 
         return await self._each(_several(resources), ask, final=())
 
@@ -220,8 +220,8 @@ class ConfigAdmin:
                 ],
                 validate_only=validate_only,
             )
-            answer = await self._change(broker_id, request, IncrementalAlterConfigsResponse)
-            return {_resource(row): _outcome(row, None) for row in answer.responses}
+            response = await self._change(broker_id, request, IncrementalAlterConfigsResponse)
+            return {_resource(row): _outcome(row, None) for row in response.responses}
 
         await self._each(list(changes), ask)
 
@@ -248,8 +248,8 @@ class ConfigAdmin:
                 ],
                 validate_only=validate_only,
             )
-            answer = await self._change(broker_id, request, alter_configs.AlterConfigsResponse)
-            return {_resource(row): _outcome(row, None) for row in answer.responses}
+            response = await self._change(broker_id, request, alter_configs.AlterConfigsResponse)
+            return {_resource(row): _outcome(row, None) for row in response.responses}
 
         await self._each(list(settings), ask)
 
@@ -260,23 +260,23 @@ class ConfigAdmin:
         request = list_config_resources.ListConfigResourcesRequest(resource_types=sorted(kinds))
 
         async def ask() -> tuple[ConfigResource, ...]:
-            answer = await self._view.ask_any(
+            response = await self._view.ask_any(
                 request, list_config_resources.ListConfigResourcesResponse
             )
-            check(answer.error_code, "the resources that have settings")
+            check(response.error_code, "the resources that have settings")
             return tuple(
                 sorted(
                     ConfigResource(ResourceType(row.resource_type), row.resource_name)
-                    for row in answer.config_resources
+                    for row in response.config_resources
                 )
             )
 
         return await in_time(self._view, ask)
 
-    async def _change(self, broker_id: int, request: Message, answer: type[R]) -> R:
+    async def _change(self, broker_id: int, request: Message, response_type: type[R]) -> R:
         if broker_id == _ANYBODY:
-            return await self._view.ask_controller(request, answer)
-        return await self._view.ask_broker(broker_id, request, answer)
+            return await self._view.ask_controller(request, response_type)
+        return await self._view.ask_broker(broker_id, request, response_type)
 
     async def _each(
         self,

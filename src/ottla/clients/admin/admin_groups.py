@@ -109,10 +109,10 @@ class GroupAdmin:
         """Delete groups and their offsets; NON_EMPTY_GROUP for a group with members."""
 
         async def ask(group_id: str) -> None:
-            answer = await self._view.ask_coordinator(
+            response = await self._view.ask_coordinator(
                 group_id, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
             )
-            self._check(group_id, only(answer.results, "a group").error_code)
+            self._check(group_id, only(response.results, "a group").error_code)
 
         await self._each(group_ids, ask)
 
@@ -136,10 +136,10 @@ class GroupAdmin:
             request = LeaveGroupRequest(
                 group_id=group_id, members=[identities[one] for one in waiting]
             )
-            answer = await self._view.ask_coordinator(group_id, request, LeaveGroupResponse)
-            self._check(group_id, answer.error_code)
+            response = await self._view.ask_coordinator(group_id, request, LeaveGroupResponse)
+            self._check(group_id, response.error_code)
             found: dict[str, str | ApiError] = {}
-            for row in answer.members:
+            for row in response.members:
                 asked = row.group_instance_id if instance_ids is not None else row.member_id
                 detail = f"group {group_id!r} has no member {asked!r}"
                 found[asked or ""] = outcome_of(row.error_code, detail, row.member_id)
@@ -185,13 +185,13 @@ class GroupAdmin:
                     for topic, names in partitions_by_topic(waiting).items()
                 ],
             )
-            answer = await self._view.ask_coordinator(group_id, request, OffsetDeleteResponse)
-            self._check(group_id, answer.error_code)
+            response = await self._view.ask_coordinator(group_id, request, OffsetDeleteResponse)
+            self._check(group_id, response.error_code)
             return {
                 (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
                     row.error_code, f"the offset of {name}", None
                 )
-                for topic in answer.topics
+                for topic in response.topics
                 for row in topic.partitions
             }
 
@@ -224,11 +224,11 @@ class GroupAdmin:
             detail = f"broker {broker_id} cannot look for such groups"
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, detail)
         request = ListGroupsRequest(states_filter=sorted(states), types_filter=sorted(types))
-        answer = await self._view.ask_broker(broker_id, request, ListGroupsResponse)
-        check(answer.error_code, f"the groups of broker {broker_id}")
+        response = await self._view.ask_broker(broker_id, request, ListGroupsResponse)
+        check(response.error_code, f"the groups of broker {broker_id}")
         return tuple(
             ListedGroup(row.group_id, row.protocol_type, row.group_state, broker_id, row.group_type)
-            for row in answer.groups
+            for row in response.groups
         )
 
     async def _describe(self, group_id: str) -> GroupDescription:
@@ -243,22 +243,22 @@ class GroupAdmin:
         return await self._describe_consumer(group_id)
 
     async def _describe_classic(self, group_id: str) -> GroupDescription:
-        answer = await self._view.ask_coordinator(
+        response = await self._view.ask_coordinator(
             group_id, DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse
         )
-        row = only(answer.groups, "a group")
+        row = only(response.groups, "a group")
         self._check(group_id, row.error_code)
         if row.group_state == _DEAD:
             raise _missing(group_id)
         return described_classic(row)
 
     async def _describe_consumer(self, group_id: str) -> GroupDescription:
-        answer = await self._view.ask_coordinator(
+        response = await self._view.ask_coordinator(
             group_id,
             ConsumerGroupDescribeRequest(group_ids=[group_id]),
             ConsumerGroupDescribeResponse,
         )
-        row = only(answer.groups, "a group")
+        row = only(response.groups, "a group")
         self._check(group_id, row.error_code)
         return described_consumer(row)
 
@@ -274,10 +274,10 @@ class GroupAdmin:
             groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)] if is_list else [],
             require_stable=is_stable and version >= _STABLE_SINCE,
         )
-        answer = await self._view.ask_coordinator(
+        response = await self._view.ask_coordinator(
             group_id, request, OffsetFetchResponse, version_max=BY_NAME_VERSION_MAX
         )
-        found = only(answer.groups, "a group") if is_list else answer
+        found = only(response.groups, "a group") if is_list else response
         self._check(group_id, found.error_code)
         committed = {}
         for topic in found.topics:
@@ -317,14 +317,14 @@ async def commit_offsets(
             )
             for topic, names in partitions_by_topic(waiting).items()
         ]
-        answer = await view.ask_coordinator(
+        response = await view.ask_coordinator(
             group_id, request, OffsetCommitResponse, version_max=BY_NAME_VERSION_MAX
         )
         found = {
             (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
                 row.error_code, f"the offset of {name}", None
             )
-            for topic in answer.topics
+            for topic in response.topics
             for row in topic.partitions
         }
         if any(found.values()):

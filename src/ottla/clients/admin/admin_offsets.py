@@ -143,14 +143,14 @@ class OffsetAdmin:
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
-        answer = await self._view.ask_broker(leader, request, ListOffsetsResponse)
+        response = await self._view.ask_broker(leader, request, ListOffsetsResponse)
         return {
             (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
                 row.error_code,
                 f"partition {name}",
                 FoundOffset(row.offset, row.timestamp, row.leader_epoch),
             )
-            for topic in answer.topics
+            for topic in response.topics
             for row in topic.partitions
         }
 
@@ -172,12 +172,12 @@ class OffsetAdmin:
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
-        answer = await self._view.ask_broker(leader, request, DeleteRecordsResponse)
+        response = await self._view.ask_broker(leader, request, DeleteRecordsResponse)
         return {
             (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
                 row.error_code, f"partition {name}", row.low_watermark
             )
-            for topic in answer.topics
+            for topic in response.topics
             for row in topic.partitions
         }
 

@@ -140,13 +140,13 @@ class PartitionAdmin:
                 ],
                 timeout_ms=self._view.settings.request_timeout_ms,
             )
-            answer = await self._view.ask_controller(request, AlterPartitionReassignmentsResponse)
-            check(answer.error_code, answer.error_message)
+            response = await self._view.ask_controller(request, AlterPartitionReassignmentsResponse)
+            check(response.error_code, response.error_message)
             return {
                 (name := TopicPartition(topic.name, row.partition_index)): outcome_of(
                     row.error_code, row.error_message or f"partition {name}", None
                 )
-                for topic in answer.responses
+                for topic in response.responses
                 for row in topic.partitions
             }
 
@@ -167,8 +167,8 @@ class PartitionAdmin:
         )
 
         async def ask() -> dict[TopicPartition, Reassignment]:
-            answer = await self._view.ask_controller(request, ListPartitionReassignmentsResponse)
-            check(answer.error_code, answer.error_message)
+            response = await self._view.ask_controller(request, ListPartitionReassignmentsResponse)
+            check(response.error_code, response.error_message)
             moves = (
                 Reassignment(
                     TopicPartition(topic.name, row.partition_index),
@@ -176,7 +176,7 @@ class PartitionAdmin:
                     tuple(row.adding_replicas),
                     tuple(row.removing_replicas),
                 )
-                for topic in answer.topics
+                for topic in response.topics
                 for row in topic.partitions
             )
             return {move.name: move for move in sorted(moves, key=lambda move: move.name)}
@@ -222,7 +222,7 @@ class PartitionAdmin:
                     for path in paths
                 ]
             )
-            answer = await self._view.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
+            response = await self._view.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
             return {
                 (name := TopicPartition(result.topic_name, row.partition_index)): outcome_of(
                     row.error_code,
@@ -231,7 +231,7 @@ class PartitionAdmin:
                     ),
                     None,
                 )
-                for result in answer.results
+                for result in response.results
                 for row in result.partitions
             }
 
@@ -251,13 +251,13 @@ class PartitionAdmin:
             ],
             timeout_ms=self._view.settings.request_timeout_ms,
         )
-        answer = await self._view.ask_controller(request, ElectLeadersResponse)
-        check(answer.error_code, "the election")
+        response = await self._view.ask_controller(request, ElectLeadersResponse)
+        check(response.error_code, "the election")
         return {
             (name := TopicPartition(topic.topic, row.partition_id)): outcome_of(
                 row.error_code, row.error_message or f"partition {name}", None
             )
-            for topic in sorted(answer.replica_election_results, key=lambda topic: topic.topic)
+            for topic in sorted(response.replica_election_results, key=lambda topic: topic.topic)
             for row in topic.partition_result
         }
 

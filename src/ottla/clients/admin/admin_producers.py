@@ -109,8 +109,8 @@ class ProducerAdmin:
 
         async def ask() -> None:
             leader_id = (await self._view.partition(name)).leader_id
-            answer = await self._view.ask_broker(leader_id, request, WriteTxnMarkersResponse)
-            topic = only(only(answer.markers, "a marker").topics, "a topic")
+            response = await self._view.ask_broker(leader_id, request, WriteTxnMarkersResponse)
+            topic = only(only(response.markers, "a marker").topics, "a topic")
             row = only(topic.partitions, "a partition")
             check(row.error_code, f"{name}: nothing of producer {producer_id} was aborted")
 
@@ -123,9 +123,9 @@ class ProducerAdmin:
                 for topic, numbers in numbers_by_topic(names).items()
             ]
         )
-        answer = await self._view.ask_broker(broker_id, request, DescribeProducersResponse)
+        response = await self._view.ask_broker(broker_id, request, DescribeProducersResponse)
         found: _Found = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for row in topic.partitions:
                 name = TopicPartition(topic.name, row.partition_index)
                 producers = sorted(row.active_producers, key=lambda one: one.producer_id)

@@ -109,9 +109,9 @@ class TopicAdmin:
             )
             if any(isinstance(topic, bytes) for topic in waiting):
                 await self._check_ids_are_known()
-            answer = await self._view.ask_any(request, MetadataResponse)
+            response = await self._view.ask_any(request, MetadataResponse)
             found: dict[Topic, TopicDescription | ApiError] = {}
-            for row in answer.topics:
+            for row in response.topics:
                 outcome = _outcome(row.error_code, None, row.name or row.topic_id, described(row))
                 found[row.topic_id] = outcome
                 if row.name is not None:
@@ -157,10 +157,10 @@ class TopicAdmin:
                 timeout_ms=self._view.settings.request_timeout_ms,
                 validate_only=validate_only,
             )
-            answer = await self._view.ask_controller(request, CreateTopicsResponse)
+            response = await self._view.ask_controller(request, CreateTopicsResponse)
             return {
                 row.name: _outcome(row.error_code, row.error_message, row.name, _created(row))
-                for row in answer.topics
+                for row in response.topics
             }
 
         return await for_each(self._view, one_or_several(names), ask)
@@ -195,12 +195,12 @@ class TopicAdmin:
                 timeout_ms=self._view.settings.request_timeout_ms,
                 validate_only=validate_only,
             )
-            answer = await self._view.ask_controller(request, CreatePartitionsResponse)
+            response = await self._view.ask_controller(request, CreatePartitionsResponse)
             return {
                 row.name: _outcome(
                     row.error_code, row.error_message, row.name, count_by_topic[row.name]
                 )
-                for row in answer.results
+                for row in response.results
             }
 
         try:
@@ -224,9 +224,9 @@ class TopicAdmin:
                 if len(names) < len(waiting):
                     raise ApiError(ErrorCode.UNSUPPORTED_VERSION, _BY_NAME_ONLY)
                 request.topics = []
-            answer = await self._view.ask_controller(request, DeleteTopicsResponse)
+            response = await self._view.ask_controller(request, DeleteTopicsResponse)
             found: dict[Topic, str | ApiError] = {}
-            for row in answer.responses:
+            for row in response.responses:
                 shown = row.name or row.topic_id
                 outcome = _outcome(row.error_code, row.error_message, shown, row.name or "")
                 found |= dict.fromkeys((row.name or "", row.topic_id), outcome)

@@ -214,9 +214,9 @@ class TransactionAdmin:
             duration_filter=_NO_DURATION if longer_than_ms is None else longer_than_ms,
             transactional_id_pattern=wanted.id_pattern,
         )
-        answer = await self._view.ask_broker(broker_id, request, ListTransactionsResponse)
+        response = await self._view.ask_broker(broker_id, request, ListTransactionsResponse)
         code = check(
-            answer.error_code,
+            response.error_code,
             f"the transactions of broker {broker_id}",
             fine=(ErrorCode.INVALID_REGULAR_EXPRESSION,),
         )
@@ -225,7 +225,7 @@ class TransactionAdmin:
             ListedTransaction(
                 row.transactional_id, broker_id, row.producer_id, row.transaction_state
             )
-            for row in answer.transaction_states
+            for row in response.transaction_states
         )
 
     async def _ask_coordinators(
@@ -269,11 +269,11 @@ class TransactionAdmin:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
         )
-        answer = await self._view.ask_broker(coordinator_id, request, InitProducerIdResponse)
+        response = await self._view.ask_broker(coordinator_id, request, InitProducerIdResponse)
         return outcome_of(
-            answer.error_code,
+            response.error_code,
             f"transactional id {transactional_id!r}",
-            FencedProducer(answer.producer_id, answer.producer_epoch),
+            FencedProducer(response.producer_id, response.producer_epoch),
         )
 
     async def _describe_at(
@@ -281,22 +281,27 @@ class TransactionAdmin:
     ) -> Sequence[TransactionDescription]:
         """Describe transactional ids, without ids that are unknown to their coordinator."""
         request = DescribeTransactionsRequest(transactional_ids=[*transactional_ids])
-        answer = await self._view.ask_broker(coordinator_id, request, DescribeTransactionsResponse)
+        response = await self._view.ask_broker(
+            coordinator_id, request, DescribeTransactionsResponse
+        )
         missing = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return [
             _description(coordinator_id, row)
-            for row in answer.transaction_states
+            for row in response.transaction_states
             if check(row.error_code, f"transactional id {row.transactional_id!r}", fine=(missing,))
             is not missing
         ]
 
     async def _find_coordinator(self, transactional_id: str) -> int:
         request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION)
-        answer = await self._view.ask_any(
+        response = await self._view.ask_any(
             request, FindCoordinatorResponse, version_max=_ONE_COORDINATOR_UNTIL
         )
-        check(answer.error_code, answer.error_message or f"the coordinator of {transactional_id!r}")
-        return answer.node_id
+        check(
+            response.error_code,
+            response.error_message or f"the coordinator of {transactional_id!r}",
+        )
+        return response.node_id
 
 
 def _missing(transactional_id: str) -> tuple[str, ApiError]:

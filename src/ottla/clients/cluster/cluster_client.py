@@ -62,8 +62,8 @@ async def find_coordinator(
         key_type=key_type,
         coordinator_keys=[key] if is_list else [],
     )
-    answer = await connection.ask(request, FindCoordinatorResponse, timeout_ms=timeout_ms)
-    found = only(answer.coordinators, "a coordinator") if is_list else answer
+    response = await connection.ask(request, FindCoordinatorResponse, timeout_ms=timeout_ms)
+    found = only(response.coordinators, "a coordinator") if is_list else response
     check(found.error_code, found.error_message or f"the coordinator of {key!r}")
     return Address(found.host, found.port)
 
@@ -103,8 +103,8 @@ class MetadataRequests:
             self._next[kind] = question
         wanted = dict.fromkeys(topics or ())
         question.topics.update(wanted)
-        answer = await asyncio.shield(question.answer)
-        return [topic for topic in answer.topics if topics is None or topic.name in wanted]
+        response = await asyncio.shield(question.answer)
+        return [topic for topic in response.topics if topics is None or topic.name in wanted]
 
     async def _send(self, kind: _Kind, topics: dict[str, None]) -> MetadataResponse:
         async with self._turn.setdefault(kind, asyncio.Lock()):
@@ -117,10 +117,10 @@ class MetadataRequests:
             return await self._ask(request)
 
 
-def _heard(answer: asyncio.Task[MetadataResponse]) -> None:
+def _heard(response: asyncio.Task[MetadataResponse]) -> None:
     """Retrieve the exception, so that asyncio does not report it if all callers are gone."""
-    if not answer.cancelled():
-        answer.exception()
+    if not response.cancelled():
+        response.exception()
 
 
 class ClusterView:
@@ -319,20 +319,20 @@ class ClusterView:
         return partitions_by_leader
 
     async def _ask_metadata(self, request: MetadataRequest) -> MetadataResponse:
-        answer = await self.ask_any(request, MetadataResponse)
-        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+        response = await self.ask_any(request, MetadataResponse)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._known.forget_brokers()
             raise UnreachableError("the broker asks to begin again with bootstrap.servers")
-        check(answer.error_code, "metadata")
+        check(response.error_code, "metadata")
         now = asyncio.get_running_loop().time()
         self._answered_at = now
-        self._known.take(answer, now, is_whole=request.topics is None)
-        return answer
+        self._known.take(response, now, is_whole=request.topics is None)
+        return response
 
     # -- asking ---------------------------------------------------------------------------------
 
     async def ask_any(
-        self, request: Message, answer: type[R], *, version_max: int = EVERY_VERSION
+        self, request: Message, response_type: type[R], *, version_max: int = EVERY_VERSION
     ) -> R:
         """Ask any reachable broker, connected brokers first."""
         failure: OSError = UnreachableError("no broker is known")
@@ -341,7 +341,7 @@ class ClusterView:
             try:
                 connection = await self._connections.at(address)
                 return await connection.ask(
-                    request, answer, timeout_ms=limit_ms, version_max=version_max
+                    request, response_type, timeout_ms=limit_ms, version_max=version_max
                 )
             except (UnreachableError, NoResponseError) as error:
                 failure = error
@@ -368,7 +368,7 @@ class ClusterView:
         self,
         broker_id: int,
         request: Message,
-        answer: type[R],
+        response_type: type[R],
         *,
         version_max: int = EVERY_VERSION,
         wait_ms: int = 0,
@@ -376,14 +376,16 @@ class ClusterView:
         """Ask one broker by id; the broker may delay its response by `wait_ms`."""
         connection = await self.connection_to(broker_id)
         limit_ms = self.settings.request_timeout_ms + wait_ms
-        return await connection.ask(request, answer, timeout_ms=limit_ms, version_max=version_max)
+        return await connection.ask(
+            request, response_type, timeout_ms=limit_ms, version_max=version_max
+        )
 
-    async def ask_controller(self, request: Message, answer: type[R]) -> R:
+    async def ask_controller(self, request: Message, response_type: type[R]) -> R:
         """Ask the controller, or, if it is unknown, any broker, which forwards the request."""
         connection = await self.controller_connection()
         limit_ms = self.settings.request_timeout_ms
         try:
-            return await connection.ask(request, answer, timeout_ms=limit_ms)
+            return await connection.ask(request, response_type, timeout_ms=limit_ms)
         except (UnreachableError, NoResponseError):
             self.controller_id = -1
             raise
@@ -404,7 +406,7 @@ class ClusterView:
         self,
         key: str,
         request: Message,
-        answer: type[R],
+        response_type: type[R],
         *,
         version_max: int = EVERY_VERSION,
         wait_ms: int = 0,
@@ -415,7 +417,7 @@ class ClusterView:
         limit_ms = self.settings.request_timeout_ms + wait_ms
         try:
             return await connection.ask(
-                request, answer, timeout_ms=limit_ms, version_max=version_max
+                request, response_type, timeout_ms=limit_ms, version_max=version_max
             )
         except (UnreachableError, NoResponseError):
             self.forget_coordinator(key, key_type)

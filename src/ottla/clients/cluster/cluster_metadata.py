@@ -47,17 +47,17 @@ class ClusterMetadata:
         self._topics: dict[str, _Known] = {}
         self._doubted_at = float("-inf")
 
-    def take(self, answer: MetadataResponse, now: float, *, is_whole: bool) -> None:
+    def take(self, response: MetadataResponse, now: float, *, is_whole: bool) -> None:
         """Apply a response; topics that a full response lacks are removed."""
         self.address_by_broker = {
-            broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers
+            broker.node_id: Address(broker.host, broker.port) for broker in response.brokers
         }
-        self.controller_id = answer.controller_id
-        self.cluster_id = answer.cluster_id
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id
         before = self._topics
         if is_whole:
             self._topics = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             if topic.name is not None:
                 _keep_newer_leaders(topic, before.get(topic.name))
                 self._topics[topic.name] = _Known(topic, now)

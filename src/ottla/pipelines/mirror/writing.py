@@ -163,22 +163,22 @@ class TargetTransaction:
             raise NoResponseError(f"a batch for {queue.name} was not answered in time") from None
         self._take(queue, answer)
 
-    def _take(self, queue: _Queue, answer: ProduceResponse) -> None:
-        row = only(only(answer.responses, "a topic").partition_responses, "a partition")
+    def _take(self, queue: _Queue, response: ProduceResponse) -> None:
+        row = only(only(response.responses, "a topic").partition_responses, "a partition")
         if row.error_code:
             self._view.forget([queue.name.topic])
         check(row.error_code, row.error_message or f"a batch for {queue.name}")
         queue.base_offsets.append(row.base_offset)
 
 
-def _taker(answer: "asyncio.Future[ProduceResponse]") -> TakeAnswer:
+def _taker(response: "asyncio.Future[ProduceResponse]") -> TakeAnswer:
     def take(message: Message | None, error: Exception | None) -> None:
-        if answer.done():
+        if response.done():
             return
         if isinstance(message, ProduceResponse):
-            answer.set_result(message)
+            response.set_result(message)
         else:
-            answer.set_exception(error or NoResponseError("the broker did not answer"))
-            answer.exception()  # retrieved, because the waiting task may be gone
+            response.set_exception(error or NoResponseError("the broker did not answer"))
+            response.exception()  # retrieved, because the waiting task may be gone
 
     return take

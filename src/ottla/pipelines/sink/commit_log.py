@@ -184,10 +184,10 @@ class CommitLog:
                 TopicProduceData(name=TOPIC, topic_id=topic.topic_id, partition_data=[partition])
             ],
         )
-        answer = await self._view.ask_broker(
+        response = await self._view.ask_broker(
             leader_id, request, ProduceResponse, version_max=version_max
         )
-        row = only(only(answer.responses, "a topic").partition_responses, "a partition")
+        row = only(only(response.responses, "a topic").partition_responses, "a partition")
         check(row.error_code, row.error_message or f"a decision for {TOPIC}")
 
 

@@ -127,9 +127,9 @@ class TransactionalClient:
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
             )
-            answer = await self._ask_coordinator(TRANSACTION, request, InitProducerIdResponse)
-            check(answer.error_code, "init")
-            self._become(answer.producer_id, answer.producer_epoch)
+            response = await self._ask_coordinator(TRANSACTION, request, InitProducerIdResponse)
+            check(response.error_code, "init")
+            self._become(response.producer_id, response.producer_epoch)
 
         try:
             await self._retried(ask)
@@ -155,10 +155,10 @@ class TransactionalClient:
 
         async def ask() -> int:
             leader = await self._view.partition(partition)
-            answer = await self._ask(
+            response = await self._ask(
                 leader.leader_id, request, ProduceResponse, self._versions.produce
             )
-            outcome = only(only(answer.responses, "a topic").partition_responses, "a partition")
+            outcome = only(only(response.responses, "a topic").partition_responses, "a partition")
             duplicate = (ErrorCode.DUPLICATE_SEQUENCE_NUMBER,)
             check(outcome.error_code, f"{partition}", fine=duplicate)
             return outcome.base_offset
@@ -202,10 +202,10 @@ class TransactionalClient:
         )
 
         async def ask() -> None:
-            answer = await self._ask_coordinator(
+            response = await self._ask_coordinator(
                 GROUP, request, TxnOffsetCommitResponse, self._versions.offset_commit, group_id
             )
-            for topic in answer.topics:
+            for topic in response.topics:
                 for each in topic.partitions:
                     check(each.error_code, "offsets")
 
@@ -223,12 +223,12 @@ class TransactionalClient:
 
         async def ask() -> None:
             self.commits_asked += is_commit
-            answer = await self._ask_coordinator(
+            response = await self._ask_coordinator(
                 TRANSACTION, request, EndTxnResponse, self._versions.end
             )
-            check(answer.error_code, "end")
-            if answer.producer_id >= 0:
-                self._become(answer.producer_id, answer.producer_epoch)
+            check(response.error_code, "end")
+            if response.producer_id >= 0:
+                self._become(response.producer_id, response.producer_epoch)
 
         await self._retried(ask)
 
@@ -252,10 +252,10 @@ class TransactionalClient:
         )
 
         async def ask() -> None:
-            answer = await self._ask_coordinator(
+            response = await self._ask_coordinator(
                 TRANSACTION, request, AddPartitionsToTxnResponse, 3
             )
-            for result in answer.results_by_topic_v3_and_below:
+            for result in response.results_by_topic_v3_and_below:
                 for each in result.results_by_partition:
                     check(each.partition_error_code, f"{partition}")
 
@@ -274,8 +274,8 @@ class TransactionalClient:
         )
 
         async def ask() -> None:
-            answer = await self._ask_coordinator(TRANSACTION, request, AddOffsetsToTxnResponse, 3)
-            check(answer.error_code, "offsets")
+            response = await self._ask_coordinator(TRANSACTION, request, AddOffsetsToTxnResponse, 3)
+            check(response.error_code, "offsets")
 
         await self._retried(ask)
         self._added.add(group_id)

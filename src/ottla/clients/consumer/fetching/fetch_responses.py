@@ -53,9 +53,9 @@ class FetchResponses:
         self._is_committed_only = settings.isolation_level == "read_committed"
         self.on_progress: Callable[[], None] = lambda: None
 
-    def take(self, session: ConsumerSession, found: Found, answer: FetchResponse) -> None:
+    def take(self, session: ConsumerSession, found: Found, response: FetchResponse) -> None:
         """Apply a fetch response to the session and the partitions."""
-        code = error_code(answer.error_code)
+        code = error_code(response.error_code)
         if code is not ErrorCode.NONE:
             session.reset()
             if code not in SESSION_LOST:
@@ -63,9 +63,11 @@ class FetchResponses:
                 self.leave(partition for partition, _ in found.values())
             return
         asked = session.partitions
-        session.accept(answer.session_id)
+        session.accept(response.session_id)
         rows = [
-            (session.name_of(topic), row) for topic in answer.responses for row in topic.partitions
+            (session.name_of(topic), row)
+            for topic in response.responses
+            for row in topic.partitions
         ]
         refused: set[TopicPartition] = set()
         with self._state.lock:
@@ -75,7 +77,7 @@ class FetchResponses:
                     refused.add(name)
                 partition = self._unmoved(name, found)
                 if partition is not None:
-                    self._take_row(partition, row, answer)
+                    self._take_row(partition, row, response)
             _identify(found, asked, refused)
 
     def back_off(self, partitions: Iterable[AssignedPartition]) -> None:
@@ -100,7 +102,7 @@ class FetchResponses:
         return partition if partition.generation == generation else None
 
     def _take_row(
-        self, partition: AssignedPartition, row: PartitionData, answer: FetchResponse
+        self, partition: AssignedPartition, row: PartitionData, response: FetchResponse
     ) -> None:
         code = error_code(row.error_code)
         if code is ErrorCode.NONE:
@@ -110,7 +112,7 @@ class FetchResponses:
         elif code is ErrorCode.CORRUPT_MESSAGE:
             self._take_corrupt(partition, "the broker cannot read the batch there")
         elif code in RETRIABLE or code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            if self._take_hint(partition, row, answer):
+            if self._take_hint(partition, row, response):
                 partition.read_replica = NO_REPLICA
             else:
                 self.leave([partition])
@@ -164,13 +166,13 @@ class FetchResponses:
         partition.failure = CorruptRecordError(partition.name, offset, reason, offset + 1)
 
     def _take_hint(
-        self, partition: AssignedPartition, row: PartitionData, answer: FetchResponse
+        self, partition: AssignedPartition, row: PartitionData, response: FetchResponse
     ) -> bool:
         """Adopt the leader that the broker named (KIP-951); False if it named none."""
         hint = row.current_leader
         if hint is None:
             return False
-        addresses = {row.node_id: Address(row.host, row.port) for row in answer.node_endpoints}
+        addresses = {row.node_id: Address(row.host, row.port) for row in response.node_endpoints}
         return self._view.learn_leader(
             partition.name, hint.leader_id, hint.leader_epoch, addresses.get(hint.leader_id)
         )

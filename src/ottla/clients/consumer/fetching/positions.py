@@ -107,11 +107,11 @@ class PositionFinder:
         if not request.topics:
             return
         try:
-            answer = await self._view.ask_broker(broker_id, request, ListOffsetsResponse)
+            response = await self._view.ask_broker(broker_id, request, ListOffsetsResponse)
         except (ApiError, UnreachableError, NoResponseError) as error:
             self._postpone(partitions, Phase.RESETTING, error)
             return
-        rows = [(topic.name, row) for topic in answer.topics for row in topic.partitions]
+        rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
         with self._state.lock:
             for topic_name, row in rows:
                 name = TopicPartition(topic_name, row.partition_index)
@@ -132,11 +132,11 @@ class PositionFinder:
                 self._trust(partitions)
                 return
             request = _offset_for_leader_epoch_request(epochs, current)
-            answer = await self._view.ask_broker(broker_id, request, OffsetForLeaderEpochResponse)
+            response = await self._view.ask_broker(broker_id, request, OffsetForLeaderEpochResponse)
         except (ApiError, UnreachableError, NoResponseError) as error:
             self._postpone(partitions, Phase.VALIDATING, error)
             return
-        rows = [(topic.topic, row) for topic in answer.topics for row in topic.partitions]
+        rows = [(topic.topic, row) for topic in response.topics for row in topic.partitions]
         with self._state.lock:
             for topic_name, row in rows:
                 name = TopicPartition(topic_name, row.partition)

@@ -245,7 +245,7 @@ class Prefetcher:
         try:
             connection = await self._connection(broker_id, session)
             version = version_max_for(wanted.asked, connection.version_for(FetchRequest))
-            answer = await connection.ask(
+            response = await connection.ask(
                 session.request(wanted.asked, self._settings, wanted.bytes_max),
                 FetchResponse,
                 timeout_ms=self._view.settings.request_timeout_ms
@@ -263,7 +263,7 @@ class Prefetcher:
             raise
         else:
             self._retry_broker_at.pop(broker_id, None)
-            self._answers.take(session, wanted.found, answer)
+            self._answers.take(session, wanted.found, response)
 
     async def _connection(self, broker_id: int, session: ConsumerSession) -> Connection:
         connection = self._connections.get(broker_id)

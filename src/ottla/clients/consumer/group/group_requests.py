@@ -60,15 +60,15 @@ class GroupRequests:
             ],
             reason=reason[:_REASON_LENGTH_MAX],
         )
-        answer = await self.view.ask_coordinator(
+        response = await self.view.ask_coordinator(
             self.group_id,
             request,
             JoinGroupResponse,
             wait_ms=self._settings.max_poll_interval_ms,
         )
-        if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-            self.check(answer.error_code)
-        return answer
+        if response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+            self.check(response.error_code)
+        return response
 
     async def sync(
         self,
@@ -86,14 +86,14 @@ class GroupRequests:
             protocol_name=protocol_name,
             assignments=list(assignments),
         )
-        answer = await self.view.ask_coordinator(
+        response = await self.view.ask_coordinator(
             self.group_id,
             request,
             SyncGroupResponse,
             wait_ms=self._settings.max_poll_interval_ms,
         )
-        self.check(answer.error_code)
-        return answer.assignment
+        self.check(response.error_code)
+        return response.assignment
 
     async def beat(self, generation: Generation) -> None:
         """Send a heartbeat."""
@@ -103,8 +103,8 @@ class GroupRequests:
             member_id=generation.member_id,
             group_instance_id=self.instance_id,
         )
-        answer = await self.view.ask_coordinator(self.group_id, request, HeartbeatResponse)
-        self.check(answer.error_code)
+        response = await self.view.ask_coordinator(self.group_id, request, HeartbeatResponse)
+        self.check(response.error_code)
 
     async def leave(self, generation: Generation, reason: str) -> None:
         """Leave, so that the rebalance need not wait for session.timeout.ms."""
@@ -120,8 +120,8 @@ class GroupRequests:
             member_id="" if is_list else generation.member_id,
             members=[member] if is_list else [],
         )
-        answer = await self.view.ask_coordinator(self.group_id, request, LeaveGroupResponse)
-        self.check(answer.error_code)
+        response = await self.view.ask_coordinator(self.group_id, request, LeaveGroupResponse)
+        self.check(response.error_code)
 
     def reconnect(self) -> None:
         """Abandon all pending responses, and use new connections from now on."""

@@ -75,10 +75,10 @@ async def look_at_topics(
     """Return topics (None: all) with the racks of each partition; a missing topic has none."""
     asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=allow_auto_creation)
-    answer = await view.ask_any(request, MetadataResponse)
-    rack_by_broker = {broker.node_id: broker.rack for broker in answer.brokers}
+    response = await view.ask_any(request, MetadataResponse)
+    rack_by_broker = {broker.node_id: broker.rack for broker in response.brokers}
     found: dict[str, list[frozenset[str]]] = {name: [] for name in topics or ()}
-    for topic in answer.topics:
+    for topic in response.topics:
         if topic.name is None or topic.error_code != ErrorCode.NONE:
             continue
         racks_by_number = {

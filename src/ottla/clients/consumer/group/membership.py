@@ -302,16 +302,16 @@ class GroupMembership:
     async def _attempt_to_join(self) -> None:
         machine = self.machine
         metadata_by_assignor = self._encoded(await self._subscription())
-        answer = await self._join_reserved(metadata_by_assignor)
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            machine.on_member_id(answer.member_id)
-            answer = await self._requests.join(
-                answer.member_id, metadata_by_assignor, machine.join_reason
+        response = await self._join_reserved(metadata_by_assignor)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            machine.on_member_id(response.member_id)
+            response = await self._requests.join(
+                response.member_id, metadata_by_assignor, machine.join_reason
             )
-            self._requests.check(answer.error_code)
-        generation = Generation(answer.generation_id, answer.member_id)
+            self._requests.check(response.error_code)
+        generation = Generation(response.generation_id, response.member_id)
         machine.on_join(generation)
-        partitions = await self._sync(generation, answer)
+        partitions = await self._sync(generation, response)
         machine.on_sync(partitions, asyncio.get_running_loop().time())
 
     async def _subscription(self) -> MemberSubscription:
@@ -357,17 +357,19 @@ class GroupMembership:
             raise
 
     async def _sync(
-        self, generation: Generation, answer: JoinGroupResponse
+        self, generation: Generation, response: JoinGroupResponse
     ) -> tuple[TopicPartition, ...]:
         """Send SyncGroup; a leader assigns the partitions first."""
-        assignor = self._chosen(answer.protocol_name)
+        assignor = self._chosen(response.protocol_name)
         view, shared = self._requests.view, None
-        if answer.leader == answer.member_id:
+        if response.leader == response.member_id:
             shared = await view.retried(
-                lambda: share_out(view, assignor, answer.members, is_skipped=answer.skip_assignment)
+                lambda: share_out(
+                    view, assignor, response.members, is_skipped=response.skip_assignment
+                )
             )
         assignment = await self._requests.sync(
-            generation, answer.protocol_name, shared.assignments if shared else ()
+            generation, response.protocol_name, shared.assignments if shared else ()
         )
         self._watch.shared_out = shared.racks_by_topic if shared else None
         return assigned_partitions(assignment)

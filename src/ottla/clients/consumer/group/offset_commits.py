@@ -55,13 +55,13 @@ class OffsetCommits:
 
         async def ask() -> None:
             await self._know_brokers()
-            answer = await self._view.ask_coordinator(
+            response = await self._view.ask_coordinator(
                 self._requests.group_id,
                 request,
                 OffsetCommitResponse,
                 version_max=BY_NAME_VERSION_MAX,
             )
-            for topic in answer.topics:
+            for topic in response.topics:
                 for row in topic.partitions:
                     where = f"the offset of {topic.name}-{row.partition_index}"
                     self._check(row.error_code, where)
@@ -122,13 +122,13 @@ class OffsetCommits:
         group_id = self._requests.group_id
         connection = await self._view.coordinator_connection(group_id)
         version = connection.version_for(OffsetFetchRequest, BY_NAME_VERSION_MAX)
-        answer = await self._view.ask_coordinator(
+        response = await self._view.ask_coordinator(
             group_id,
             self._fetch_request(partitions, version),
             OffsetFetchResponse,
             version_max=BY_NAME_VERSION_MAX,
         )
-        found = only(answer.groups, "a group") if version >= _GROUPS_IN_A_LIST_SINCE else answer
+        found = only(response.groups, "a group") if version >= _GROUPS_IN_A_LIST_SINCE else response
         self._check(found.error_code)
         committed = {}
         for topic in found.topics:

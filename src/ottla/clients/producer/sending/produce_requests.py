@@ -78,13 +78,13 @@ class ProduceRequests:
             taken = PartitionProduceResponse(base_offset=-1)
             return {ready_batch.queue.name: taken for ready_batch in ready_batches}
         try:
-            answer = await connection.ask(
+            response = await connection.ask(
                 request, ProduceResponse, timeout_ms=timeout_ms, version_max=version_max
             )
         except NoResponseError:
             connection.close()
             raise
-        return self._outcomes(request, answer)
+        return self._outcomes(request, response)
 
     def request(
         self, identity: Identity, ready_batches: Sequence[ReadyBatch]
@@ -121,14 +121,14 @@ class ProduceRequests:
             connection.on_end = partial(self._view.forget, told)
         told |= topics
 
-    def _outcomes(self, request: ProduceRequest, answer: ProduceResponse) -> Outcomes:
+    def _outcomes(self, request: ProduceRequest, response: ProduceResponse) -> Outcomes:
         """Read a response by partition, and apply its leader hints."""
         name_by_id: Mapping[bytes, str] = {row.topic_id: row.name for row in request.topic_data}
         address_by_broker = {
-            node.node_id: Address(node.host, node.port) for node in answer.node_endpoints
+            node.node_id: Address(node.host, node.port) for node in response.node_endpoints
         }
         outcomes: Outcomes = {}
-        for topic in answer.responses:
+        for topic in response.responses:
             for row in topic.partition_responses:
                 name = TopicPartition(topic.name or name_by_id.get(topic.topic_id, ""), row.index)
                 outcomes[name] = row

@@ -305,7 +305,7 @@ class Sender:
                 self.completion.complete(flight.ready_batches, outcomes)
                 self._direct_sends.offer(flight)
             else:
-                failure = flight.failure or error or UnreachableError("there was no answer")
+                failure = flight.failure or error or UnreachableError("there was no response")
                 self.completion.fail(flight.ready_batches, failure)
             self.look()
 

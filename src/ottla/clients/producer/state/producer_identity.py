@@ -88,9 +88,9 @@ class PlainIdentity:
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS
         )
-        answer = await self._view.ask_any(request, InitProducerIdResponse)
-        check(answer.error_code, "an id for the producer")
-        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+        response = await self._view.ask_any(request, InitProducerIdResponse)
+        check(response.error_code, "an id for the producer")
+        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
 
     def sends_at_once(self) -> bool:
         """Return True: there is nothing to wait for."""

@@ -52,12 +52,14 @@ class CoordinatorClient:
         return (await self._connection()).version_for(request)
 
     async def ask(
-        self, request: Message, answer: type[R], *, version_max: int = EVERY_VERSION
+        self, request: Message, response_type: type[R], *, version_max: int = EVERY_VERSION
     ) -> R:
         """Send a request once."""
         connection = await self._connection()
         timeout_ms = self.view.settings.request_timeout_ms
-        return await connection.ask(request, answer, timeout_ms=timeout_ms, version_max=version_max)
+        return await connection.ask(
+            request, response_type, timeout_ms=timeout_ms, version_max=version_max
+        )
 
     def forget(self) -> None:
         """Look up the coordinator again before the next request."""
@@ -95,11 +97,11 @@ class CoordinatorClient:
 
     async def _find(self) -> int:
         request = FindCoordinatorRequest(key=self.transactional_id, key_type=TRANSACTION)
-        answer = await self.view.ask_any(
+        response = await self.view.ask_any(
             request, FindCoordinatorResponse, version_max=_ONE_COORDINATOR_UNTIL
         )
-        detail = answer.error_message or f"the coordinator of {self.transactional_id!r}"
-        check(answer.error_code, detail)
-        if self.view.address_of(answer.node_id) is None:
+        detail = response.error_message or f"the coordinator of {self.transactional_id!r}"
+        check(response.error_code, detail)
+        if self.view.address_of(response.node_id) is None:
             await self.view.refresh([])
-        return answer.node_id
+        return response.node_id

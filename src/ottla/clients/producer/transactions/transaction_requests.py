@@ -115,11 +115,11 @@ async def init_producer(
     if not has_two_phases:
         version = min(version, _TWO_PHASES_SINCE - 1)
     request = initiation.request(coordinator.transactional_id, version)
-    answer = await coordinator.ask(request, InitProducerIdResponse, version_max=version)
-    reason = initiation.refused_by(answer.error_code)
-    check(answer.error_code, f"transactional id {coordinator.transactional_id!r}{reason}")
-    ongoing = ProducerName(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
-    return ProducerName(answer.producer_id, answer.producer_epoch), ongoing
+    response = await coordinator.ask(request, InitProducerIdResponse, version_max=version)
+    reason = initiation.refused_by(response.error_code)
+    check(response.error_code, f"transactional id {coordinator.transactional_id!r}{reason}")
+    ongoing = ProducerName(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+    return ProducerName(response.producer_id, response.producer_epoch), ongoing
 
 
 async def add_partitions(
@@ -135,12 +135,12 @@ async def add_partitions(
             for topic, numbers in numbers_by_topic(partitions).items()
         ],
     )
-    answer = await coordinator.ask(
+    response = await coordinator.ask(
         request, AddPartitionsToTxnResponse, version_max=_ADD_PARTITIONS_OF_CLIENTS_UNTIL
     )
     codes = {
         TopicPartition(topic.name, row.partition_index): error_code(row.partition_error_code)
-        for topic in answer.results_by_topic_v3_and_below
+        for topic in response.results_by_topic_v3_and_below
         for row in topic.results_by_partition
     }
     _check_all(codes, "could not be added to the transaction")
@@ -154,8 +154,8 @@ async def add_offsets(coordinator: CoordinatorClient, who: ProducerName, group_i
         producer_epoch=who.epoch,
         group_id=group_id,
     )
-    answer = await coordinator.ask(request, AddOffsetsToTxnResponse)
-    check(answer.error_code, f"the offsets of group {group_id!r}")
+    response = await coordinator.ask(request, AddOffsetsToTxnResponse)
+    check(response.error_code, f"the offsets of group {group_id!r}")
 
 
 async def end(
@@ -169,14 +169,14 @@ async def end(
         committed=committed,
     )
     version_max = 5 if version >= ADDING_BY_WRITING else _LAST_BEFORE_ADDING_BY_WRITING
-    answer = await coordinator.ask(request, EndTxnResponse, version_max=version_max)
+    response = await coordinator.ask(request, EndTxnResponse, version_max=version_max)
     detail = f"the transaction of {coordinator.transactional_id!r}"
-    if answer.error_code == ErrorCode.INVALID_TXN_STATE:
+    if response.error_code == ErrorCode.INVALID_TXN_STATE:
         detail += " was ended by its coordinator: perhaps it took more than transaction.timeout.ms"
-    check(answer.error_code, detail)
-    if answer.producer_id == NO_PRODUCER.producer_id:
+    check(response.error_code, detail)
+    if response.producer_id == NO_PRODUCER.producer_id:
         return who
-    return ProducerName(answer.producer_id, answer.producer_epoch)
+    return ProducerName(response.producer_id, response.producer_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +193,12 @@ class OffsetCommit:
     async def ask(self) -> None:
         """Commit the remaining offsets; the first refusal raises ApiError, the others remain."""
         version_max = 5 if self.version >= ADDING_BY_WRITING else _LAST_BEFORE_ADDING_BY_WRITING
-        answer = await self.coordinator.view.ask_coordinator(
+        response = await self.coordinator.view.ask_coordinator(
             self.group.group_id, self._request(), TxnOffsetCommitResponse, version_max=version_max
         )
         codes = {
             TopicPartition(topic.name, row.partition_index): error_code(row.error_code)
-            for topic in answer.topics
+            for topic in response.topics
             for row in topic.partitions
         }
         for name, code in codes.items():
