@@ -253,7 +253,7 @@ def test_old_clients_join_under_the_first_versions(connection: PlainSocket) -> N
         assert [one.member_id for one in joined.members] == [joined.member_id]
 
 
-def test_a_full_group_takes_nobody_else(tmp_path: Path) -> None:
+def test_a_full_group_admits_no_member(tmp_path: Path) -> None:
     with (
         Broker({**SETTINGS, "group.max.size": "1"}) as broker,
         PlainSocket(broker) as connection,

@@ -244,7 +244,7 @@ def test_when_memory_for_requests_is_full_small_requests_still_pass() -> None:
     asyncio.run(story())
 
 
-def test_when_memory_for_requests_is_free_again_those_who_waited_go_on() -> None:
+def test_waiting_connections_continue_once_request_memory_is_free() -> None:
     async def story() -> None:
         gate = asyncio.Event()
 

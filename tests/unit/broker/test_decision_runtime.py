@@ -105,7 +105,7 @@ def test_a_decision_sees_earlier_ones_and_is_answered_once_it_is_committed_and_p
     tell(story)
 
 
-def test_what_is_committed_at_once_is_published_within_the_decision() -> None:
+def test_a_decision_that_is_committed_at_once_is_published_at_once() -> None:
     async def story() -> None:
         parts = Parts()
         parts.log.commit(10)

@@ -72,7 +72,7 @@ def test_a_request_that_would_take_too_much_memory_is_refused() -> None:
         asyncio.run(decoded(request_of(ITEMS), limits))
 
 
-def test_those_that_find_no_room_go_on_in_their_order() -> None:
+def test_requests_without_room_continue_in_their_order() -> None:
     async def story() -> None:
         room = new_large_requests(100)
         order: list[int] = []
@@ -98,7 +98,7 @@ def test_those_that_find_no_room_go_on_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("has_room", [False, True])
-def test_one_that_is_cancelled_while_it_waits_takes_nothing(has_room: bool) -> None:
+def test_a_request_cancelled_while_it_waits_takes_no_memory(has_room: bool) -> None:
     async def story() -> None:
         room = new_large_requests(100)
         await room.take(100)

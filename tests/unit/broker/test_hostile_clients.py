@@ -78,7 +78,7 @@ class Troublemaker:
 @given(
     st.lists(st.tuples(st.integers(0, CLIENTS - 1), st.sampled_from(ACTIONS)), max_size=40),
 )
-def test_whatever_clients_do_the_server_goes_on(story: list[tuple[int, str]]) -> None:
+def test_the_server_survives_any_client(story: list[tuple[int, str]]) -> None:
     async def play() -> None:
         async with serving(answering(answer), LIMITS) as running:
             clients = [Troublemaker(running) for _ in range(CLIENTS)]

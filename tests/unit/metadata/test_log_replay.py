@@ -160,7 +160,7 @@ def test_many_committed_batches_are_one_change() -> None:
     assert (log.image.end_offset, log.committed_offset) == (4, 4)
 
 
-def test_a_loaded_snapshot_removes_what_it_does_not_mention() -> None:
+def test_a_loaded_snapshot_removes_everything_that_it_lacks() -> None:
     log = replayed()
     setting = ConfigRecord(resource_type=4, resource_name="", name="a", value="1")
     applied(log, topic(1), topic(2), setting)

@@ -58,11 +58,11 @@ def test_a_log_names_the_epoch_of_its_last_record() -> None:
     assert next_fetch(log_of(1, 1, 4)) == NextFetch(3, 4)
 
 
-def test_what_only_the_follower_has_of_an_epoch_goes() -> None:
+def test_the_records_that_only_the_follower_has_are_cut() -> None:
     assert truncation_offset(log_of(1, 1, 1), EpochEnd(1, 2)) == 2
 
 
-def test_what_the_leader_has_more_of_an_epoch_changes_nothing() -> None:
+def test_more_records_of_the_leader_in_an_epoch_change_nothing() -> None:
     assert truncation_offset(log_of(1, 1), EpochEnd(1, 7)) == 2
 
 

@@ -14,7 +14,7 @@ def fetched(known: InSync, broker_id: int, offset: int, end: int, now_ms: int = 
     known.followers[broker_id].fetched(offset, end, broker_epoch=7, now_ms=now_ms)
 
 
-def test_committed_is_what_everyone_in_sync_has() -> None:
+def test_records_of_every_in_sync_replica_are_committed() -> None:
     known = in_sync(0, 1, 2)
     fetched(known, 1, 10, 12)
     fetched(known, 2, 8, 12)
@@ -33,7 +33,7 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
     assert known.committed_to(12, min_isr=3) is None
 
 
-def test_who_is_asked_for_counts_before_the_answer_and_who_is_to_go_after_it() -> None:
+def test_joining_replicas_count_before_the_response_and_leaving_replicas_until_it() -> None:
     known = in_sync(0, 1)
     fetched(known, 1, 3, 12)
     fetched(known, 2, 9, 12)
@@ -66,7 +66,7 @@ def test_a_follower_joins_with_all_that_is_committed_and_all_from_before_this_le
     assert not known.may_join(1, high_watermark=11)
 
 
-def test_nobody_joins_who_is_in_sync_or_while_an_answer_is_missing() -> None:
+def test_no_in_sync_replica_joins_again_and_none_while_a_response_is_missing() -> None:
     known = in_sync(0, 1)
     fetched(known, 1, 10, 10)
     fetched(known, 2, 10, 10)
@@ -76,14 +76,14 @@ def test_nobody_joins_who_is_in_sync_or_while_an_answer_is_missing() -> None:
     assert known.fell_behind(99, 10 * LAG_MS, LAG_MS) == []
 
 
-def test_who_was_with_the_leader_within_the_time_has_not_fallen_behind() -> None:
+def test_a_replica_at_the_end_within_the_time_has_not_fallen_behind() -> None:
     known = in_sync(0, 1, 2)
     fetched(known, 1, 10, 10, now_ms=LAG_MS)
     assert known.fell_behind(50, 2 * LAG_MS, LAG_MS) == [2]
     assert known.fell_behind(50, 2 * LAG_MS + 1, LAG_MS) == [1, 2]
 
 
-def test_at_the_start_of_a_leader_everyone_has_the_whole_time() -> None:
+def test_a_new_leader_gives_every_replica_the_whole_time() -> None:
     known = in_sync(0, 1, now_ms=1_000_000)
     assert known.fell_behind(50, 1_000_000 + LAG_MS, LAG_MS) == []
     assert known.fell_behind(50, 1_000_001 + LAG_MS, LAG_MS) == [1]
@@ -98,7 +98,7 @@ def test_a_follower_of_a_busy_leader_keeps_up_without_ever_reaching_the_end() ->
     assert not progress.is_caught_up(10_000, 101_000, 1_000)
 
 
-def test_replicas_that_come_and_go_keep_what_is_known_of_the_others() -> None:
+def test_replicas_that_come_and_go_leave_the_progress_of_the_others() -> None:
     known = in_sync(0, 1, 2)
     fetched(known, 1, 10, 10)
     known.set_replicas([0, 1, 3])

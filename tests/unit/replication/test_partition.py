@@ -25,7 +25,7 @@ def test_the_leaders_epoch_has_begun_before_anything_is_written() -> None:
     assert partition.end_of_epoch(6) == partition.end_of_epoch(-1) == UNKNOWN_END
 
 
-def test_epochs_end_where_the_next_one_begins() -> None:
+def test_epochs_end_where_the_next_epoch_begins() -> None:
     partition = led(leader_epoch=2)
     fill(partition.log, 2, leader_epoch=2)
     partition.lead(6)
@@ -53,7 +53,7 @@ def test_a_reader_whose_log_went_another_way_is_shown_nothing() -> None:
         partition.read(2, 1000, last_fetched_epoch=7)
 
 
-def test_only_who_wants_it_is_told_of_aborted_transactions() -> None:
+def test_aborted_transactions_are_returned_only_on_request() -> None:
     partition = led()
     partition.append_as_leader(
         batch(2, producer_id=7, base_sequence=0, is_transactional=True), NOW_MS

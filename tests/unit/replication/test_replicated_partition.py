@@ -72,7 +72,7 @@ def cluster(epoch: int = 0, **settings: object) -> tuple[Replica, Replica, Repli
     return first, second, third
 
 
-def test_readers_see_what_everyone_in_sync_has() -> None:
+def test_readers_see_records_of_every_in_sync_replica() -> None:
     leader, second, third = cluster()
     leader.write(3)
     assert leader.partition.high_watermark == 0
@@ -90,7 +90,7 @@ def test_readers_see_what_everyone_in_sync_has() -> None:
     assert second.partition.high_watermark == 3
 
 
-def test_followers_are_woken_by_an_append_and_readers_by_what_is_committed() -> None:
+def test_followers_are_woken_by_an_append_and_readers_by_a_commit() -> None:
     leader, second, third = cluster()
     leader.notified.clear()
     leader.write()
@@ -110,7 +110,7 @@ def test_a_replica_that_has_lost_its_place_or_its_leader_is_woken_to_learn_of_it
     assert leader.notified == [PARTITION, log_end_key(1), log_end_key(3)]
 
 
-def test_a_follower_has_what_its_leader_has_byte_for_byte() -> None:
+def test_a_follower_has_the_bytes_of_its_leader() -> None:
     leader, second, _ = cluster()
     for count in (1, 5, 2):
         leader.write(count)
@@ -141,7 +141,7 @@ def test_never_more_replicas_are_needed_than_there_are() -> None:
     assert partition.high_watermark == 1
 
 
-def test_what_was_appended_is_committed_or_nobody_will_ever_know() -> None:
+def test_an_append_is_committed_or_never_visible() -> None:
     leader, second, third = cluster(min_insync_replicas=2)
     end_offset = leader.write()
     partition = leader.partition
@@ -157,7 +157,7 @@ def test_what_was_appended_is_committed_or_nobody_will_ever_know() -> None:
     assert refusal(partition.is_committed, end_offset, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_new_leader_does_not_know_at_once_what_was_committed() -> None:
+def test_a_new_leader_does_not_know_the_high_watermark_at_once() -> None:
     leader, second, third = cluster()
     leader.write(4)
     for follower in (second, third):
@@ -181,7 +181,7 @@ def test_the_high_watermark_never_falls_in_an_epoch() -> None:
     assert leader.partition.high_watermark == 2
 
 
-def test_an_old_leader_cuts_off_what_only_it_had() -> None:
+def test_a_former_leader_cuts_records_that_only_it_has() -> None:
     leader, second, third = cluster()
     leader.write(2)
     for follower in (second, third) * 2:
@@ -198,7 +198,7 @@ def test_an_old_leader_cuts_off_what_only_it_had() -> None:
     assert leader.partition.log.end_offset == 3
 
 
-def test_a_follower_that_cuts_off_what_was_committed_says_so() -> None:
+def test_a_follower_that_cuts_committed_records_logs_it() -> None:
     leader, second, third = cluster()
     leader.write(2)
     for follower in (second, third) * 2:
@@ -212,7 +212,7 @@ def test_a_follower_that_cuts_off_what_was_committed_says_so() -> None:
     assert second.partition.high_watermark <= 1
 
 
-def test_an_epoch_in_which_nobody_wrote_is_forgotten_where_logs_differ() -> None:
+def test_an_epoch_without_records_is_dropped_where_logs_differ() -> None:
     leader, second, _ = cluster(epoch=1)
     second.partition.log.epochs.assign(2, 0)
     leader.write(1)
@@ -291,7 +291,7 @@ def test_a_follower_with_records_refuses_consumers_until_its_leader_has_confirme
         second.partition.read(0, 1000, is_leader_needed=False)
 
 
-def test_who_is_not_in_sync_is_looked_at_with_every_fetch_but_once_for_each() -> None:
+def test_replicas_out_of_sync_are_checked_once_per_fetch() -> None:
     leader, second, third = cluster()
     leader.lead(0, isr=(0, 1), partition_epoch=1)
     second.fetch(leader)
@@ -302,7 +302,7 @@ def test_who_is_not_in_sync_is_looked_at_with_every_fetch_but_once_for_each() ->
     assert leader.candidates == [2]
 
 
-def test_what_is_on_its_way_into_the_isr_holds_the_high_watermark() -> None:
+def test_a_joining_replica_holds_the_high_watermark() -> None:
     leader, second, third = cluster()
     leader.lead(0, isr=(0, 1), partition_epoch=1)
     in_sync = leader.partition.in_sync

@@ -32,7 +32,7 @@ configs = st.builds(
 
 
 @given(record_lists(with_gaps=False))
-def test_whatever_producers_write_is_taken(records: list[Record]) -> None:
+def test_all_valid_batches_are_accepted(records: list[Record]) -> None:
     config = TopicConfig(message_timestamp_after_max_ms=2**62)
     batch = admit(memoryview(build_batch(records)), config, NOW_MS)
     assert records_of(batch) == records

@@ -240,7 +240,7 @@ def _known(states: ProducerStates) -> dict[int, ProducerEntry]:
 
 @settings(max_examples=400, deadline=None)
 @given(steps, st.sampled_from([400, 1000, 100_000]))
-def test_a_compacted_log_says_the_same_as_one_that_keeps_everything(
+def test_a_compacted_log_has_the_same_last_values_as_the_whole_log(
     taken: list[Step], segment_bytes: int
 ) -> None:
     run = Run(segment_bytes)

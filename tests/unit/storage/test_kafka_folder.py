@@ -110,9 +110,7 @@ def test_every_record_is_what_a_consumer_of_kafka_saw(opened: OttlaFolder, name:
 
 
 @each_partition
-def test_only_what_was_committed_is_seen_by_those_who_ask_for_that(
-    opened: OttlaFolder, name: str
-) -> None:
+def test_read_committed_readers_see_committed_records_only(opened: OttlaFolder, name: str) -> None:
     log = log_of(opened, name)
 
     assert [record.offset for record in committed(log)] == EXPECTED[name]["committed"]

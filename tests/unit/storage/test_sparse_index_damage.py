@@ -79,9 +79,7 @@ def test_a_file_that_is_shorter_than_it_was_is_corrupt(
 @both
 @settings(deadline=None, max_examples=200)
 @given(raw=st.binary(max_size=200), target=st.integers(-(2**40), 2**40))
-def test_whatever_is_in_the_file_only_one_error_comes_of_it(
-    kind: Kind, raw: bytes, target: int
-) -> None:
+def test_any_content_of_the_file_gives_one_error(kind: Kind, raw: bytes, target: int) -> None:
     disk = simulated_disk()
     write(disk, raw)
     index = opened(kind, disk)

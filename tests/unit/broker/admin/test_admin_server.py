@@ -133,7 +133,7 @@ def test_root_stands_for_all_loggers_of_ottla_and_for_no_others(admin: AdminServ
         topmost.setLevel(before[0])
 
 
-def test_a_logger_that_nobody_uses_is_not_made(admin: AdminServer) -> None:
+def test_a_logger_without_a_name_in_use_is_not_created(admin: AdminServer) -> None:
     name = "ottla.made.up"
     assert ask(admin, f"/v1/loggers/{name}", "PUT", b'{"level": "INFO"}')[0] == 404
     assert ask(admin, f"/v1/loggers/{name}")[0] == 404
@@ -160,7 +160,7 @@ def test_other_pages_and_methods_are_refused(admin: AdminServer) -> None:
     ],
     ids=["kafka", "no version", "long header", "many headers", "no line"],
 )
-def test_what_is_no_request_is_cut_off(admin: AdminServer, sent: bytes) -> None:
+def test_bytes_that_are_no_request_close_the_connection(admin: AdminServer, sent: bytes) -> None:
     answer = raw(admin, sent)
     assert answer.startswith(b"HTTP/1.1 4") or not answer
     assert ask(admin, "/healthz")[0] == 200

@@ -88,7 +88,7 @@ def test_no_batch_is_larger_than_its_topic_allows() -> None:
     assert min(sizes[:-1]) > 800, "nor much smaller"
 
 
-def test_the_last_record_of_a_key_is_what_counts() -> None:
+def test_the_last_record_of_a_key_counts() -> None:
     partition = new_partition()
     log = log_of(FixedClock())
     log.append(partition, committed(4))
@@ -113,7 +113,7 @@ def test_a_record_of_an_unknown_kind_is_passed_over_and_told(
     assert "unknown kind 32767" in caplog.text
 
 
-def test_everybody_else_has_a_turn_while_groups_are_loaded() -> None:
+def test_other_tasks_run_while_groups_are_loaded() -> None:
     partition = new_partition()
     log = log_of(HastyClock())
     log.append(partition, committed(320))

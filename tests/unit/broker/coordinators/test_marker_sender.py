@@ -144,7 +144,7 @@ def tell(story: Callable[[Coordinator], Coroutine[Any, Any, None]], *leaders: in
     world.run(whole())
 
 
-def test_what_comes_up_while_others_are_asked_goes_in_one_request() -> None:
+def test_markers_owed_during_a_request_go_in_one_request() -> None:
     async def story(one: Coordinator) -> None:
         one.may_answer.clear()
         one.owe(1, 0)
@@ -187,7 +187,7 @@ def test_a_marker_for_a_partition_without_leader_waits_for_one() -> None:
     tell(story, NO_LEADER)
 
 
-def test_what_is_owed_to_a_broker_that_leads_no_more_goes_to_its_successor() -> None:
+def test_markers_for_a_former_leader_go_to_the_new_leader() -> None:
     async def story(one: Coordinator) -> None:
         one.owe(1, 0)  # to a broker without a known endpoint
         await one.pass_seconds(1)
@@ -213,7 +213,7 @@ def test_partitions_that_are_gone_need_no_marker() -> None:
     tell(story, HERE)
 
 
-def test_who_has_a_later_coordinator_is_left_alone() -> None:
+def test_a_partition_with_a_later_coordinator_epoch_is_left_alone() -> None:
     async def story(one: Coordinator) -> None:
         one.codes = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
         one.owe(1, 0)

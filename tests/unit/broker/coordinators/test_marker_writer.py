@@ -71,7 +71,7 @@ def test_what_is_not_led_here_for_sure_is_not() -> None:
     assert partition.log.end_offset == 2
 
 
-def test_what_is_refused_is_told_to_who_asks() -> None:
+def test_a_refusal_reaches_the_caller() -> None:
     partition, writing = leader(HERE)
     assert writing.append_if_safe_at_once(PARTITION, commit(coordinator_epoch=5))
     assert not writing.append_if_safe_at_once(PARTITION, commit(coordinator_epoch=4))

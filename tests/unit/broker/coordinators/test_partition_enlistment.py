@@ -109,7 +109,7 @@ def tell(story: Callable[[Partitions], Coroutine[Any, Any, None]]) -> None:
     world.run(whole())
 
 
-def test_everybody_gets_the_answer_to_what_was_asked_in_one_request() -> None:
+def test_each_caller_gets_its_part_of_a_shared_response() -> None:
     async def story(one: Partitions) -> None:
         names = [f"id-{number}" for number in range(20)]
         ids = [await one.begin(name) for name in names]
@@ -124,7 +124,7 @@ def test_everybody_gets_the_answer_to_what_was_asked_in_one_request() -> None:
     tell(story)
 
 
-def test_who_is_not_answered_is_told_so_and_the_next_one_is_answered() -> None:
+def test_a_caller_without_a_response_gets_an_error_and_the_next_caller_a_response() -> None:
     async def story(one: Partitions) -> None:
         producer_id = await one.begin("copier")
         one.there.kill()

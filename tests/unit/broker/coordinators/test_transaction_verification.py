@@ -90,14 +90,14 @@ def test_a_transaction_begins_once_its_coordinator_has_said_yes(support: Support
     assert isinstance(more[PARTITION], TransactionTerms)
 
 
-def test_nobody_is_asked_where_it_is_switched_off() -> None:
+def test_no_coordinator_is_asked_if_verification_is_disabled() -> None:
     coordinators = Coordinators()
     write = Write(new_partition(), 9, 0, 0)
     assert verdicts_on(coordinators, write, is_enabled=False) == {PARTITION: ANY_TRANSACTION}
     assert coordinators.asked == []
 
 
-def test_who_adds_partitions_by_writing_has_them_added_also_where_it_is_switched_off() -> None:
+def test_a_produce_request_adds_partitions_even_if_verification_is_disabled() -> None:
     coordinators = Coordinators(ErrorCode.NONE)
     write = Write(new_partition(), 9, 0, 0)
     verdicts_on(coordinators, write, support=NEW, is_enabled=False)

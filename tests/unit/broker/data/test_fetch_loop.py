@@ -79,7 +79,7 @@ class Written:
         return result
 
 
-def test_what_is_written_while_others_have_their_turn_is_found() -> None:
+def test_records_appended_between_two_slices_are_found() -> None:
     written = Written({})
     reads, size_bytes = asyncio.run(written.read(30, {0: 10, COUNT - 1: 20}))
     assert size_bytes == 30

@@ -90,7 +90,7 @@ def test_a_full_fetch_begins_a_session_and_is_told_everything(client: Client) ->
     assert client.sessions.partition_count == 2
 
 
-def test_a_session_is_told_only_what_is_new(client: Client) -> None:
+def test_a_session_gets_only_changed_partitions(client: Client) -> None:
     session_id = client.ask(fetch(0, 1, 2, 3, 4)).session_id
     client.found_by_partition = {
         1: found(size_bytes=10),
@@ -116,7 +116,7 @@ def test_a_diverging_epoch_is_told_every_time(client: Client) -> None:
         assert numbers(client.ask(fetch(session_id=session_id, epoch=epoch)).reads) == [0]
 
 
-def test_who_has_been_given_records_comes_last_the_next_time(client: Client) -> None:
+def test_a_partition_that_gave_records_is_read_last_next_time(client: Client) -> None:
     session_id = client.ask(fetch(0, 1, 2)).session_id
     client.found_by_partition = {index: found(size_bytes=10) for index in (0, 2)}
     assert numbers(client.ask(fetch(session_id=session_id, epoch=1)).reads) == [0, 2]
@@ -177,7 +177,7 @@ def test_a_session_by_id_forgets_by_id(sessions: FetchSessions) -> None:
     assert numbers(client.ask(request).reads) == [0]
 
 
-def test_a_request_that_the_next_one_has_overtaken_is_refused(client: Client) -> None:
+def test_a_request_overtaken_by_its_successor_is_refused(client: Client) -> None:
     session_id = client.ask(fetch(0)).session_id
     first = client.sessions.begin(
         fetch(session_id=session_id, epoch=1), by_id=False, is_privileged=False, now_ms=0
@@ -249,7 +249,7 @@ def test_a_follower_takes_the_slot_of_a_client_and_not_of_a_follower(client: Cli
         client.ask(fetch(session_id=session_id, epoch=1))
 
 
-def test_what_all_sessions_remember_is_limited() -> None:
+def test_the_partitions_of_all_sessions_are_limited() -> None:
     client = Client(FetchSessions(CountingDice(), 10, partitions_max=4))
     session_id = client.ask(fetch(0, 1, 2)).session_id
     assert client.ask(fetch(0, 1)).session_id == NO_SESSION

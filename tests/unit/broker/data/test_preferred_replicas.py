@@ -40,25 +40,25 @@ def test_the_replica_of_the_same_rack_is_nearest() -> None:
     assert preferred(led(10, 10, 10), "c") == 3
 
 
-def test_of_several_the_one_that_has_most_is_chosen() -> None:
+def test_of_several_replicas_the_replica_with_most_records_is_chosen() -> None:
     assert preferred(led(5, 10, 0), "b") == 2
 
 
-def test_the_leader_is_near_enough_in_its_own_rack_and_if_nobody_is_nearer() -> None:
+def test_the_leader_is_chosen_in_its_rack_or_without_a_nearer_replica() -> None:
     partition = led(10, 10, 10)
     assert preferred(partition, "a") == 0
     assert preferred(partition, "elsewhere") == 0
 
 
-def test_nobody_is_sent_where_the_records_are_not() -> None:
+def test_no_consumer_is_sent_to_a_replica_without_the_records() -> None:
     assert preferred(led(10, 10, 5), "c", offset=6) == 0
 
 
-def test_nobody_is_sent_anywhere_unless_that_is_asked_for() -> None:
+def test_without_a_rack_no_replica_is_preferred() -> None:
     assert preferred(led(10, 10, 10), "c", is_on=False) == 0
 
 
-def test_who_is_out_of_sync_does_not_serve() -> None:
+def test_a_replica_out_of_sync_is_not_preferred() -> None:
     partition = led(10, 10, 10)
     partition.lead(0, Assignment(0, (0, 1, 2, 3), (0, 1, 2), 1))
     assert preferred(partition, "c") == 0

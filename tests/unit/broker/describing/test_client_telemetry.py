@@ -83,7 +83,7 @@ def world(*records: ConfigRecord) -> World:
 # -- matching -------------------------------------------------------------------------------------
 
 
-def test_a_client_gets_an_id_and_what_all_its_subscriptions_want() -> None:
+def test_a_client_gets_an_id_and_the_metrics_of_all_its_subscriptions() -> None:
     answer = world(
         setting("a", "metrics", "org.a,org.b"),
         setting("b", "metrics", "org.b,org.c"),
@@ -118,7 +118,7 @@ def test_a_client_is_known_by_its_attributes(condition: str) -> None:
     assert telemetry.subscription(CONTEXT, NO_ID).requested_metrics == ["x"]
 
 
-def test_nobody_is_bothered_without_a_subscription() -> None:
+def test_without_a_subscription_no_metrics_are_requested() -> None:
     telemetry = World()
     assert not telemetry.telemetry.is_wanted()
     telemetry.change(setting("a", "interval.ms", "1000"))
@@ -160,7 +160,7 @@ def test_asking_again_too_early_is_refused() -> None:
     known.ask(client)
 
 
-def test_what_has_changed_is_told_at_once() -> None:
+def test_a_changed_subscription_is_sent_at_once() -> None:
     known = world()
     client, number = known.ask()
     known.change(setting("a", "metrics", "org.b"))
@@ -209,7 +209,7 @@ def test_metrics_reach_the_sink_uncompressed(codec: Compression) -> None:
         ),
     ],
 )
-def test_what_is_too_large_or_damaged_is_refused(
+def test_metrics_that_are_too_large_or_damaged_are_refused(
     codec: Compression, metrics: bytes, code: ErrorCode
 ) -> None:
     known = world()

@@ -193,18 +193,18 @@ def test_a_setting_in_another_unit_is_no_synonym_of_a_topics(
     assert entry.value != entry_of(descriptions({}).topic("t"), topic_setting).value
 
 
-def test_only_what_is_asked_for_is_told() -> None:
+def test_only_the_requested_settings_are_described() -> None:
     entry = entry_of(descriptions({}, is_short=True).topic("t"), "retention.ms")
     assert (entry.synonyms, entry.documentation) == ([], None)
 
 
-def test_topics_share_what_they_inherit() -> None:
+def test_topics_share_their_inherited_settings() -> None:
     found = descriptions({}, (2, "t", "retention.ms", "1"))
     assert found.topic("a") is found.topic("b")
     assert found.topic("t")[0] is found.topic("a")[0]
 
 
-def test_nobody_is_shown_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Kind(SettingType.PASSWORD, "any", TEXT.read)
     secret = replace(BROKER_SETTINGS["broker.rack"], kind=kind)
     monkeypatch.setattr(

@@ -71,7 +71,7 @@ def handle(
     return asyncio.run(story()), seen
 
 
-def test_what_is_inside_is_answered_on_behalf_of_who_sent_it() -> None:
+def test_a_forwarded_request_is_handled_on_behalf_of_its_sender() -> None:
     answer, (seen,) = handle(in_envelope(ApiKey.DELETE_TOPICS, 4, REQUEST))
     assert answer.error_code == ErrorCode.NONE
     assert answer.response_data is not None

@@ -87,7 +87,7 @@ def world() -> World:
     return World()
 
 
-def test_who_asks_again_gets_what_was_made_before(world: World) -> None:
+def test_a_repeated_request_gets_the_cached_response(world: World) -> None:
     first = world.ask()
     assert [one.leader_id for one in first] == [1, 2]
     world.published = replace(world.published, end_offset=7)

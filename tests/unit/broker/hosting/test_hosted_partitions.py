@@ -20,7 +20,7 @@ def partitions() -> HostedPartitions:
     return known
 
 
-def test_what_others_keep_is_not_unknown() -> None:
+def test_replicas_of_other_brokers_are_not_unknown() -> None:
     known = partitions()
     assert known.get(HERE).name == HERE
     for name in (ELSEWHERE, TopicPartition("letters", 0)):
@@ -29,13 +29,13 @@ def test_what_others_keep_is_not_unknown() -> None:
     assert refusal(known.get, HERE) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_nobody_keeps_is_unknown() -> None:
+def test_a_partition_without_a_replica_is_unknown() -> None:
     known = partitions()
     for name in (TopicPartition("orders", 2), TopicPartition("orders", -1), TopicPartition("a", 0)):
         assert refusal(known.get, name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_what_is_being_made_here_is_not_there_yet() -> None:
+def test_a_partition_under_creation_is_not_there_yet() -> None:
     known = partitions()
     known.being_made.add(ELSEWHERE)
     assert refusal(known.get, ELSEWHERE) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -21,7 +21,7 @@ def live_config(*records: ConfigRecord) -> LiveConfig:
     return live
 
 
-def test_what_was_set_for_this_broker_goes_before_what_was_set_for_all() -> None:
+def test_a_broker_setting_goes_before_the_default_of_all_brokers() -> None:
     live = live_config(
         broker_setting("", "max.connections", "1"),
         broker_setting("3", "max.connections", "2"),
@@ -49,7 +49,9 @@ def test_listeners_are_told_of_changes_and_of_nothing_else() -> None:
     assert live.current is STATIC
 
 
-def test_what_cannot_change_while_running_does_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_read_only_setting_does_not_change_while_running(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     live = live_config(
         broker_setting("", "num.partitions", "9"),
         broker_setting("3", "listeners", "A://:1"),

@@ -114,7 +114,7 @@ def test_deleted_partitions_leave_nothing_behind(life: Life, disk: SimulatedDisk
     assert not any(name.startswith("orders") for name in disk.list_directory("/a"))
 
 
-def test_what_a_full_disk_refuses_is_made_when_there_is_room(
+def test_a_replica_refused_by_a_full_disk_is_created_once_there_is_room(
     life: Life, disk: SimulatedDisk
 ) -> None:
     disk.capacity_bytes = 0
@@ -183,7 +183,7 @@ def test_a_log_that_a_full_disk_kept_closed_is_deleted_with_its_topic(
     assert not [name for name in names if name.startswith("orders")]
 
 
-def test_what_a_dead_broker_did_not_get_to_delete_is_not_taken_for_a_new_topic(
+def test_an_undeleted_replica_is_not_taken_for_a_new_topic(
     life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
 ) -> None:
     life.create()
@@ -195,7 +195,7 @@ def test_what_a_dead_broker_did_not_get_to_delete_is_not_taken_for_a_new_topic(
     assert sum(name.endswith("-stray") for name in disk.list_directory("/a")) == 2
 
 
-def test_logs_go_by_what_was_decided_while_they_were_opened(
+def test_logs_follow_decisions_made_while_they_were_opened(
     life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
 ) -> None:
     life.create()

@@ -60,7 +60,7 @@ def test_each_of_many_logs_is_made_once_and_told_on_the_loop(tmp_path: Path) -> 
     assert all(again.log_of(wanted.partition) is not None for wanted in WANTED)
 
 
-def test_those_who_produce_do_not_wait_for_many_new_logs(tmp_path: Path) -> None:
+def test_producers_do_not_wait_for_many_new_logs(tmp_path: Path) -> None:
     """All flush threads are busy, so other threads create the logs."""
     taken, is_over = asyncio.Event(), asyncio.Event()
 

@@ -132,7 +132,7 @@ def test_leadership_comes_and_goes_at_the_publication(life: Life) -> None:
     assert refusal(life.write) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_nobody_is_followed_while_nobody_leads(life: Life) -> None:
+def test_a_partition_without_a_leader_follows_no_broker(life: Life) -> None:
     life.see(image(OTHER), CREATED)
     life.see(image(-1, 1), CHANGED)
     assert life.followed.leaders == {NAME: -1}
@@ -175,7 +175,7 @@ def test_a_topic_that_comes_back_elsewhere_leaves_nothing_here(life: Life) -> No
     assert life.partitions.find(NAME) is None
 
 
-def test_who_resigns_leads_nothing_until_it_is_elected_again(life: Life) -> None:
+def test_a_broker_that_resigned_leads_nothing_until_its_next_election(life: Life) -> None:
     life.see(image(HERE, 1), CREATED)
     life.follower.resign()
     assert refusal(life.write) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -197,13 +197,13 @@ def test_a_broker_does_not_go_on_leading_where_an_earlier_life_of_it_did(life: L
     life.write()
 
 
-def test_what_has_no_other_replica_needs_no_registration(life: Life) -> None:
+def test_a_partition_without_another_replica_needs_no_registration(life: Life) -> None:
     life.broker_epoch = -1
     life.see(image(HERE, 1, (HERE,)), CREATED)
     life.write()
 
 
-def test_what_was_committed_is_shown_again_after_a_restart(
+def test_the_high_watermark_is_restored_after_a_restart(
     life: Life, disk: SimulatedDisk, threads: ThreadPoolExecutor
 ) -> None:
     life.see(image(HERE, 0, (HERE,)), CREATED)

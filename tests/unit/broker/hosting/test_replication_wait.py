@@ -100,7 +100,7 @@ def test_who_may_be_overruled_by_now_does_not_know_either() -> None:
     assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None]
 
 
-def test_what_is_committed_is_so_whoever_leads_by_now() -> None:
+def test_a_committed_record_is_committed_under_any_leader() -> None:
     def doubt_and_fetch(stage: Stage) -> None:
         stage.doubt()
         stage.fetch(0)

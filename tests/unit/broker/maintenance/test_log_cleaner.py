@@ -128,7 +128,7 @@ def test_the_dirtiest_log_comes_first() -> None:
     assert not world.clean()
 
 
-def test_what_is_not_durable_yet_is_not_compacted() -> None:
+def test_records_that_are_not_durable_are_not_compacted() -> None:
     world = World()
     orders = world.add(ORDERS)
     fill(orders, 100, keys=3, flush=False)
@@ -143,7 +143,7 @@ def test_a_log_that_is_only_deleted_from_is_left_alone() -> None:
     assert not world.clean()
 
 
-def test_after_a_restart_only_what_came_since_is_dirty() -> None:
+def test_after_a_restart_only_later_records_are_dirty() -> None:
     world = World()
     last = fill(world.add(ORDERS), 100, keys=3)
     assert world.clean()

@@ -56,7 +56,7 @@ class World:
         asyncio.run(within())
 
 
-def test_a_round_reads_all_closed_segments_and_notes_what_is_damaged() -> None:
+def test_a_round_reads_all_closed_segments_and_notes_damage() -> None:
     world = World()
     for base_offset in (0, 6):
         world.flip(base_offset, SIZE + 70)

@@ -107,7 +107,9 @@ def operation_count() -> int:
 
 
 @pytest.mark.parametrize(("keep", "seed"), CUTS)
-def test_what_was_answered_survives_a_crash_at_each_operation(keep: Keep | None, seed: int) -> None:
+def test_acknowledged_decisions_survive_a_crash_at_each_operation(
+    keep: Keep | None, seed: int
+) -> None:
     for number in range(operation_count()):
         for moment in MOMENTS:
             dice = Random(0)
@@ -143,7 +145,7 @@ async def _created(store: EmbeddedMetadataStore, name: str) -> int:
     return await create(store, new_topic(name), 50)
 
 
-def test_what_was_answered_survives_the_death_of_the_process(tmp_path: Path) -> None:
+def test_acknowledged_decisions_survive_the_death_of_the_process(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     answered: set[str] = set()
     for life in ("first", "second"):

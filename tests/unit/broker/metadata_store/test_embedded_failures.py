@@ -86,7 +86,7 @@ def test_a_disk_that_cannot_sync_is_never_asked_again() -> None:
     assert open_store(disk).image.topics == {}
 
 
-def test_a_checkpoint_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_checkpoint_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_log, "RECORDS_PER_CHECKPOINT", 1)
     disk = SimulatedDisk()
 

@@ -56,7 +56,7 @@ def test_who_stops_waiting_takes_nothing_back() -> None:
     asyncio.run(story())
 
 
-def test_a_listener_that_fails_ends_publishing_and_everybody_is_told() -> None:
+def test_a_failed_listener_ends_publishing_and_fails_all_waiters() -> None:
     async def story() -> None:
         publisher = ImagePublisher(image(0))
 

@@ -54,7 +54,7 @@ def test_a_new_folder_joins_those_that_are_marked() -> None:
     assert mark_of(disk, "/new") == MetaProperties("cluster", 7, uuid_of(1))
 
 
-def test_a_mark_of_an_old_release_gets_what_it_lacks() -> None:
+def test_a_file_of_an_old_release_gets_its_missing_entries() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/old")
     disk.create_file("/old/meta.properties").write_at(0, b"version=0\ncluster.id=c\n")

@@ -63,7 +63,7 @@ def test_there_is_nothing_after_the_end() -> None:
     assert follow(feed.image, feed) == feed.image
 
 
-def test_who_comes_from_another_term_or_from_nowhere_takes_a_snapshot() -> None:
+def test_a_follower_of_another_term_or_of_none_takes_a_snapshot() -> None:
     feed = beginning(topic(1))
     decide(feed, topic(2), topic(3))
     assert feed.read(EPOCH - 1, feed.end_offset) is None

@@ -38,7 +38,7 @@ def test_a_leader_that_was_not_in_sync_is_an_unclean_election() -> None:
     assert (elections.count, elections.unclean_count) == (1, 1)
 
 
-def test_what_another_controller_has_decided_does_not_count() -> None:
+def test_decisions_of_another_controller_do_not_count() -> None:
     controller = cluster(0, 1)
     elections = Elections(controller.image, lambda: False)
     decided(elections, controller, controller.fence_broker(0))

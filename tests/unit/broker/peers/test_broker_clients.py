@@ -82,7 +82,7 @@ def test_a_peer_that_cannot_be_reached_is_not_waited_for_either() -> None:
     tell(story)
 
 
-def test_whoever_waits_is_told_when_the_connection_ends() -> None:
+def test_waiting_callers_get_an_error_when_the_connection_ends() -> None:
     async def story(world: World, machine: Machine) -> None:
         connection = await connected(machine)
         world.machine(SERVER).pause()

@@ -147,7 +147,7 @@ def test_a_leader_on_a_full_disk_gives_way_and_comes_back() -> None:
     quorum.run(story())
 
 
-def test_a_follower_on_a_full_disk_stops_no_one_and_comes_back() -> None:
+def test_a_follower_on_a_full_disk_stops_no_other_partition_and_comes_back() -> None:
     quorum = Quorum(1, 2, 3)
 
     async def story() -> None:

@@ -123,7 +123,7 @@ def test_all_of_a_full_folder_leave_and_nothing_of_another() -> None:
     assert world.held == {NAMES[0], NAMES[2]}
 
 
-def test_who_cannot_leave_stays_and_goes_on_following() -> None:
+def test_a_replica_that_cannot_leave_stays_and_follows() -> None:
     smallest = replace(ALL, isr=(NODE, 2))
     out = replace(ALL, isr=(2, 3), leader=2)
     world = World(smallest, ALL, out, min_isr=2)

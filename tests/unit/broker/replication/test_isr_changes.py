@@ -114,7 +114,7 @@ async def let_fall_behind(leader: Leader, *members: int) -> None:
     leader.changes.check(leader.partition)
 
 
-def test_who_does_not_fetch_leaves_the_isr() -> None:
+def test_a_replica_that_does_not_fetch_leaves_the_isr() -> None:
     async def story(leader: Leader) -> None:
         await let_fall_behind(leader, 2)
         assert leader.in_sync.maximal == (0, 1, 2)
@@ -127,7 +127,7 @@ def test_who_does_not_fetch_leaves_the_isr() -> None:
     tell(story)
 
 
-def test_a_leader_whose_disk_has_failed_puts_nobody_out() -> None:
+def test_a_leader_with_a_failed_disk_removes_no_replica() -> None:
     async def story(leader: Leader) -> None:
         leader.partition.append_as_leader(batch(), NOW_MS)
         leader.partition.log.take_offline(OSError("gone"))
@@ -140,7 +140,7 @@ def test_a_leader_whose_disk_has_failed_puts_nobody_out() -> None:
     tell(story)
 
 
-def test_who_has_caught_up_comes_back() -> None:
+def test_a_replica_that_has_caught_up_joins_the_isr() -> None:
     async def story(leader: Leader) -> None:
         await let_fall_behind(leader, 2)
         await leader.pass_ms(10)
@@ -167,7 +167,7 @@ def test_only_the_life_that_is_registered_may_come_back() -> None:
     tell(story)
 
 
-def test_nobody_waits_for_one_that_was_fenced_on_its_way_back() -> None:
+def test_no_change_waits_for_a_broker_that_was_fenced_again() -> None:
     async def story(leader: Leader) -> None:
         await let_fall_behind(leader, 2)
         await leader.pass_ms(10)

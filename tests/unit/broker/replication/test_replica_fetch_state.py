@@ -41,7 +41,7 @@ def test_a_leader_takes_no_answers() -> None:
     assert not position.is_answered()
 
 
-def test_nobody_has_asked_for_what_comes_first() -> None:
+def test_a_new_position_has_no_response() -> None:
     assert not FetchPosition(asked().partition).is_answered()
 
 

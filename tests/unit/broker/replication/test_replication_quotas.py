@@ -29,7 +29,7 @@ def copied_in(seconds: int, rate_per_second: int, piece_bytes: int) -> int:
 
 
 @pytest.mark.parametrize("piece_bytes", [100, 1_000, 7_000])
-def test_what_is_copied_comes_to_the_rate(piece_bytes: int) -> None:
+def test_the_copied_bytes_match_the_rate(piece_bytes: int) -> None:
     total = copied_in(100, 1_000, piece_bytes)
     assert total == pytest.approx(100 * 1_000, rel=0.15)
 
@@ -43,7 +43,7 @@ def test_who_waits_as_long_as_it_is_told_may_go_on() -> None:
     assert rate.wait_ms(1_000, wait_ms) == 0
 
 
-def test_what_is_long_ago_does_not_count() -> None:
+def test_old_traffic_does_not_count() -> None:
     rate = Rate(WINDOWS, WINDOW_MS)
     rate.add(1_000_000, 0)
     assert rate.wait_ms(1, WINDOWS * WINDOW_MS - 1) > 0
@@ -81,7 +81,7 @@ def test_topics_say_which_replicas_are_throttled(replicas: str, is_throttled: bo
     assert both.follower.is_throttled(partition(replicas)) == is_throttled
 
 
-def test_a_leader_holds_back_only_who_is_not_in_sync_and_only_if_enough_was_sent() -> None:
+def test_a_leader_throttles_only_replicas_out_of_sync_and_only_above_the_rate() -> None:
     leader = throttles(leader_replication_throttled_rate=10).leader
     led = partition("*")
     assert not leader.is_held_back(led, OUTSIDER)
@@ -94,14 +94,14 @@ def test_a_leader_holds_back_only_who_is_not_in_sync_and_only_if_enough_was_sent
     assert not leader.is_held_back(led, OUTSIDER), "the high watermark waits for it"
 
 
-def test_a_follower_holds_back_only_what_is_not_caught_up() -> None:
+def test_a_follower_throttles_only_partitions_out_of_sync() -> None:
     follower = throttles(follower_replication_throttled_rate=10).follower
     follower.count(1_000)
     assert follower.is_held_back(partition("*"), is_caught_up=False)
     assert not follower.is_held_back(partition("*"), is_caught_up=True)
 
 
-def test_a_rate_that_is_taken_away_holds_nobody_back() -> None:
+def test_a_removed_rate_throttles_no_replica() -> None:
     made = throttles(leader_replication_throttled_rate=10)
     led = partition("*")
     made.leader.count_sent(led, 1_000)

@@ -56,7 +56,7 @@ def test_nothing_has_no_quantile() -> None:
     assert quantile_ns([0] * BUCKETS, 0.99) == 0
 
 
-def test_what_is_minutes_old_counts_no_longer_as_recent() -> None:
+def test_requests_of_some_minutes_ago_are_not_recent() -> None:
     meter = Meter()
     count(meter, 10, 10)
     meter.a_minute_has_passed()
@@ -68,7 +68,7 @@ def test_what_is_minutes_old_counts_no_longer_as_recent() -> None:
     assert meter.count == 3
 
 
-def test_what_happened_before_the_first_minute_is_over_is_recent() -> None:
+def test_requests_of_the_first_minute_are_recent() -> None:
     meter = Meter()
     count(meter, 10, 10)
     assert sum(meter.recent_buckets()) == 2

@@ -30,7 +30,7 @@ def stop_cleanly(disk: SimulatedDisk, *folders: str) -> None:
         write_clean_shutdown(disk, posixpath.join(folder, CLEAN_SHUTDOWN_FILE), 7)
 
 
-def test_nobody_knows_what_was_lost_in_folders_without_a_mark(disk: SimulatedDisk) -> None:
+def test_without_a_mark_the_loss_in_a_directory_is_unknown(disk: SimulatedDisk) -> None:
     assert LostTail(disk, FOLDERS, "first").may_be_lost()
 
 
@@ -54,7 +54,7 @@ def test_that_is_said_until_it_is_known(disk: SimulatedDisk) -> None:
     assert not LostTail(disk, FOLDERS, "second").may_be_lost()
 
 
-def test_who_was_stopped_cleanly_has_lost_nothing_on_any_boot(disk: SimulatedDisk) -> None:
+def test_a_clean_stop_has_lost_nothing_on_any_boot(disk: SimulatedDisk) -> None:
     LostTail(disk, FOLDERS, "first").note_known()
     stop_cleanly(disk, *FOLDERS)
     assert not LostTail(disk, FOLDERS, "second").may_be_lost()

@@ -140,7 +140,7 @@ def test_a_request_begins_only_when_the_one_before_it_waits() -> None:
     asyncio.run(story())
 
 
-def test_a_frame_belongs_to_whoever_has_it() -> None:
+def test_a_frame_belongs_to_its_receiver() -> None:
     async def story() -> None:
         kept: list[memoryview] = []
 
@@ -163,7 +163,7 @@ def test_a_frame_belongs_to_whoever_has_it() -> None:
     asyncio.run(story())
 
 
-def test_half_a_length_is_not_mixed_up_with_what_others_send() -> None:
+def test_half_a_length_is_not_mixed_up_with_bytes_of_other_connections() -> None:
     async def story() -> None:
         async with serving(answering(echo)) as running:
             first, second = [await running.connect() for _ in range(2)]
@@ -230,7 +230,7 @@ def test_a_length_out_of_bounds_closes_after_the_answers_before_it(length: int) 
     asyncio.run(story())
 
 
-def test_who_sends_no_more_still_gets_its_answers() -> None:
+def test_a_client_that_closed_its_sending_side_still_gets_responses() -> None:
     async def story() -> None:
         gate = Gate()
         async with serving(answering(gate)) as running:
@@ -258,7 +258,7 @@ def test_requests_sent_just_before_closing_are_begun_all_the_same() -> None:
     asyncio.run(story())
 
 
-def test_a_request_whose_peer_is_gone_may_end_but_not_for_ever() -> None:
+def test_a_request_of_a_closed_connection_may_end_within_a_limit() -> None:
     async def story() -> None:
         gate = Gate()
         limits = ConnectionLimits(farewell_ms_max=1000)

@@ -42,7 +42,7 @@ def test_it_is_full_when_both_kinds_together_take_all_of_it() -> None:
     assert not memory.is_full
 
 
-def test_those_who_wait_are_woken_once_when_there_is_room() -> None:
+def test_waiting_connections_are_woken_once_when_there_is_room() -> None:
     memory = full_of_requests()
     memory.answering(20)
     waiters = [Waiter(), Waiter()]
@@ -56,7 +56,7 @@ def test_those_who_wait_are_woken_once_when_there_is_room() -> None:
     assert [waiter.woken for waiter in waiters] == [1, 1]
 
 
-def test_who_is_woken_may_wait_again() -> None:
+def test_a_woken_connection_may_wait_again() -> None:
     memory = full_of_requests()
     woken: list[int] = []
 
@@ -71,7 +71,7 @@ def test_who_is_woken_may_wait_again() -> None:
     assert woken == [0, 70]
 
 
-def test_who_has_gone_is_not_woken() -> None:
+def test_a_closed_connection_is_not_woken() -> None:
     memory = full_of_requests()
     waiter = Waiter()
     memory.wait(waiter.wake, has_part=True)
@@ -94,7 +94,7 @@ def test_when_all_have_a_part_of_a_request_one_at_a_time_is_favoured() -> None:
     assert memory.favours(second.wake)
 
 
-def test_nobody_is_favoured_while_requests_that_will_leave_take_half() -> None:
+def test_no_connection_is_favoured_while_ending_requests_take_half() -> None:
     memory = full_of_parts()
     waiter = Waiter()
     memory.answering(50)
@@ -105,7 +105,7 @@ def test_nobody_is_favoured_while_requests_that_will_leave_take_half() -> None:
     assert memory.favours(waiter.wake)
 
 
-def test_who_has_no_part_of_a_request_does_not_get_in_the_way_of_those_who_have() -> None:
+def test_a_connection_without_request_memory_does_not_delay_connections_with_some() -> None:
     memory = full_of_parts()
     favoured, without, having = Waiter(), Waiter(), Waiter()
     assert memory.favours(favoured.wake)

@@ -12,7 +12,7 @@ from ottla.concurrency.eager_task import start
 
 
 @given(st.permutations(range(6)))
-def test_whatever_is_answered_first_the_order_is_that_of_the_requests(order: list[int]) -> None:
+def test_responses_have_the_order_of_the_requests(order: list[int]) -> None:
     in_flight = PipelinedRequests()
     requests = [in_flight.add() for _ in order]
     taken = []
@@ -24,7 +24,7 @@ def test_whatever_is_answered_first_the_order_is_that_of_the_requests(order: lis
     assert in_flight.waiting_bytes == 0
 
 
-def test_answers_whose_turn_has_not_come_are_counted() -> None:
+def test_responses_that_wait_for_earlier_responses_are_counted() -> None:
     in_flight = PipelinedRequests()
     first, second = in_flight.add(), in_flight.add()
     in_flight.answer(second, [b"four", b"more"])

@@ -223,7 +223,7 @@ def test_each_cold_slice_is_given_back_by_itself(
     assert cold.given_back == [(5000, 200), (100, 300)]
 
 
-def test_what_was_hot_is_not_given_back(
+def test_hot_pages_are_not_given_back(
     kernel_file: File, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     cold = Cold()
@@ -237,7 +237,7 @@ def test_what_was_hot_is_not_given_back(
     assert cold.given_back == [(5000, 100)]
 
 
-def test_what_is_not_sent_can_be_forgotten(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_unsent_responses_can_be_dropped(pair: tuple[socket.socket, socket.socket]) -> None:
     outgoing = outgoing_of(b"never")
     outgoing.clear()
     assert outgoing.unsent_bytes == 0

@@ -88,7 +88,7 @@ def test_clients_wait_until_the_server_starts() -> None:
 
 
 @pytest.mark.parametrize("send_buffer_bytes", [10_000, 20_000])
-def test_the_kernel_keeps_what_the_limits_say_of_every_connection(send_buffer_bytes: int) -> None:
+def test_the_send_buffer_of_the_kernel_has_the_configured_limit(send_buffer_bytes: int) -> None:
     async def story() -> int:
         limits = ConnectionLimits(send_buffer_bytes=send_buffer_bytes)
         async with serving(answering(echo), limits) as running:
@@ -102,7 +102,9 @@ def test_the_kernel_keeps_what_the_limits_say_of_every_connection(send_buffer_by
 
 
 @pytest.mark.parametrize("receive_buffer_bytes", [10_000, 20_000])
-def test_the_kernel_receives_what_the_limits_say_ahead(receive_buffer_bytes: int) -> None:
+def test_the_receive_buffer_of_the_kernel_has_the_configured_limit(
+    receive_buffer_bytes: int,
+) -> None:
     async def story() -> int:
         limits = ConnectionLimits(receive_buffer_bytes=receive_buffer_bytes)
         async with serving(answering(echo), limits) as running:
@@ -209,7 +211,7 @@ def test_connections_from_one_address_beyond_its_limit_are_closed_at_once() -> N
     asyncio.run(story())
 
 
-def test_without_descriptors_it_waits_and_serves_those_who_are_in(
+def test_without_descriptors_it_serves_the_open_connections(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -233,7 +235,7 @@ def test_without_descriptors_it_waits_and_serves_those_who_are_in(
     asyncio.run(story())
 
 
-def test_those_for_whom_there_is_no_descriptor_wait_and_are_not_refused(
+def test_connections_without_a_descriptor_wait_and_are_not_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -259,7 +261,7 @@ def test_those_for_whom_there_is_no_descriptor_wait_and_are_not_refused(
 # Stopping
 
 
-def test_what_is_in_flight_is_answered_before_the_server_stops() -> None:
+def test_requests_in_flight_are_answered_before_the_server_stops() -> None:
     async def story() -> None:
         released = asyncio.Event()
 
@@ -284,7 +286,7 @@ def test_what_is_in_flight_is_answered_before_the_server_stops() -> None:
     asyncio.run(story())
 
 
-def test_what_takes_too_long_is_cancelled_when_the_server_stops() -> None:
+def test_long_requests_are_cancelled_when_the_server_stops() -> None:
     async def story() -> None:
         cancelled = 0
 

@@ -14,7 +14,7 @@ REPLICAS = st.lists(st.integers(0, 1000), min_size=1, unique=True).map(tuple)
 
 
 @given(st.dictionaries(NAMES, REPLICAS, min_size=1))
-def test_what_is_written_is_read(plan: dict[TopicPartition, tuple[int, ...]]) -> None:
+def test_written_properties_are_read(plan: dict[TopicPartition, tuple[int, ...]]) -> None:
     assert read_plan(json.dumps(write_plan(plan))) == plan
 
 

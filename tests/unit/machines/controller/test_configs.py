@@ -88,7 +88,7 @@ def test_single_settings_are_set_and_deleted_and_others_stay() -> None:
     assert controller.image.topic_settings("t") == {"retention.ms": "5", "flush.ms": "3"}
 
 
-def test_what_changes_nothing_is_not_written() -> None:
+def test_a_change_without_effect_writes_nothing() -> None:
     controller = controller_with_topic(retention_ms="1")
     decision = controller.incremental_alter_configs(
         [changes((SET, "retention.ms", "1"), (DELETE, "flush.ms", None), (DELETE, "x", None))]
@@ -209,7 +209,7 @@ def test_reasons_are_short_however_long_the_names_are() -> None:
 # -- replacing ------------------------------------------------------------------------------------
 
 
-def test_a_replacement_drops_what_it_does_not_name() -> None:
+def test_a_replacement_drops_the_settings_that_it_does_not_name() -> None:
     controller = controller_with_topic(retention_ms="1", segment_ms="2")
     decision = controller.alter_configs([replacement(("segment.ms", "2"), ("flush.ms", "3"))])
     assert decision.records == (
@@ -247,7 +247,7 @@ def test_a_replacement_can_be_validated_only() -> None:
 # -- brokers --------------------------------------------------------------------------------------
 
 
-def test_what_is_set_for_brokers_is_what_topics_inherit() -> None:
+def test_topics_inherit_the_settings_of_brokers() -> None:
     controller = controller_with_topic(segment_ms="5")
     change(
         controller,
@@ -292,7 +292,7 @@ def test_a_list_of_brokers_grows_from_the_default_of_topics() -> None:
         ),
     ],
 )
-def test_a_broker_is_not_changed_by_what_cannot_be(
+def test_an_invalid_change_does_not_change_a_broker(
     resource: Incremental, code: ErrorCode, complaint: str
 ) -> None:
     found, detail = refusal(controller_with_topic(), resource)
@@ -300,7 +300,7 @@ def test_a_broker_is_not_changed_by_what_cannot_be(
     assert complaint in detail
 
 
-def test_a_topic_must_agree_with_what_it_inherits() -> None:
+def test_a_topic_must_agree_with_its_inherited_settings() -> None:
     controller = controller_with_topic()
     change(controller, broker_changes((SET, "log.cleaner.max.compaction.lag.ms", "100")))
     code, detail = refusal(controller, changes((SET, "min.compaction.lag.ms", "101")))
@@ -316,7 +316,7 @@ def test_defaults_that_contradict_a_topic_are_refused() -> None:
         assert code is ErrorCode.INVALID_REQUEST
 
 
-def test_defaults_that_contradict_those_of_one_broker_are_refused() -> None:
+def test_defaults_that_contradict_the_settings_of_a_broker_are_refused() -> None:
     controller = controller_with_topic()
     change(controller, broker_changes((SET, "log.cleaner.min.compaction.lag.ms", "9"), name="0"))
     refusal(controller, broker_changes((SET, "log.cleaner.max.compaction.lag.ms", "8")))
@@ -335,7 +335,7 @@ def test_defaults_may_replace_those_that_they_contradict() -> None:
     assert outcome.error is None
 
 
-def test_what_is_right_by_itself_and_wrong_together_is_refused() -> None:
+def test_settings_that_contradict_each_other_are_refused() -> None:
     controller = controller_with_topic()
     for order in (0, 1):
         resources = [
@@ -348,7 +348,7 @@ def test_what_is_right_by_itself_and_wrong_together_is_refused() -> None:
         assert [outcome.error is None for outcome in outcomes] == [True, False]
 
 
-def test_brokers_can_be_told_what_ottla_has_no_use_for() -> None:
+def test_settings_that_ottla_does_not_use_can_be_stored() -> None:
     controller = controller_with_topic()
     change(controller, broker_changes((SET, "num.io.threads", "16")))
     assert controller.image.configs[EVERY_BROKER] == {"num.io.threads": "16"}
@@ -456,7 +456,7 @@ def test_there_is_a_limit_to_subscriptions(monkeypatch: pytest.MonkeyPatch) -> N
     ],
     ids=["lower", "the default"],
 )
-def test_who_is_not_needed_any_more_to_commit_is_not_trusted_to_lead(lowering: Incremental) -> None:
+def test_a_replica_that_commits_do_not_need_is_not_eligible(lowering: Incremental) -> None:
     controller = cluster(0, 1, 2, min_insync_replicas="2")
     for away in (1, 2):
         run(controller, controller.fence_broker(away))
@@ -468,7 +468,7 @@ def test_who_is_not_needed_any_more_to_commit_is_not_trusted_to_lead(lowering: I
     assert partition(controller).leader == NO_LEADER
 
 
-def test_who_may_lead_stays_so_while_nobody_can_commit_without_it() -> None:
+def test_a_replica_stays_eligible_while_no_commit_is_possible_without_it() -> None:
     controller = cluster(0, 1, 2, min_insync_replicas="3")
     alter(controller, 0)
     change(controller, changes((SET, "min.insync.replicas", "2"), name="a"))

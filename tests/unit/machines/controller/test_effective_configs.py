@@ -66,7 +66,7 @@ def test_every_value_is_told_with_its_source() -> None:
     assert told["cleanup.policy"] == SourcedValue("delete", ConfigSource.DEFAULT)
 
 
-def test_what_a_newer_release_has_set_for_brokers_is_passed_over() -> None:
+def test_broker_settings_of_a_newer_release_are_skipped() -> None:
     image = image_of(setting(4, "", "what.is.this", "1"), setting(4, "", "log.roll.ms", "7"))
     assert topic_defaults(image, SETTINGS).segment_ms == 7
     assert sourced_defaults(image, SETTINGS)["segment.ms"].value == "7"

@@ -56,7 +56,7 @@ def update(image: ClusterImage, *updates: FeatureUpdate, **options: int) -> list
 # -- the first levels -----------------------------------------------------------------------------
 
 
-def test_a_quorum_begins_with_the_levels_of_what_ottla_has() -> None:
+def test_a_quorum_begins_with_the_levels_that_ottla_supports() -> None:
     assert first_levels() == {"metadata.version": 30, "transaction.version": 2, ELR: 1}
     assert first_levels(24) == {"metadata.version": 24, "transaction.version": 2}
     assert first_levels(7) == {"metadata.version": 7}

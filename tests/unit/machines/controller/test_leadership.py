@@ -56,7 +56,7 @@ def test_the_last_in_sync_replica_stays_eligible_and_leads_when_it_is_back() -> 
     assert (back.leader, back.isr, back.eligible_leader_replicas) == (0, (0,), ())
 
 
-def test_below_min_isr_those_who_leave_stay_eligible_until_it_is_reached_again() -> None:
+def test_below_min_isr_leaving_replicas_stay_eligible_until_it_is_reached_again() -> None:
     controller = cluster(0, 1, 2, min_insync_replicas="2")
     run(controller, controller.fence_broker(1))
     assert partition(controller).eligible_leader_replicas == ()
@@ -90,7 +90,7 @@ def test_a_replica_without_others_leads_again_even_with_a_lost_tail() -> None:
     assert partition(controller).leader == 0
 
 
-def test_who_lost_its_tail_leaves_the_isr_even_before_anybody_missed_it() -> None:
+def test_a_replica_that_lost_its_tail_leaves_the_isr_at_once() -> None:
     controller = cluster(0, 1)
     run(controller, controller.forget_tail(0))
     after = partition(controller)
@@ -150,7 +150,7 @@ def test_preferred_leaders_come_back_if_enough_of_them_do_not_lead(
     assert partition(controller).leader == leader
 
 
-def test_nobody_leads_in_place_of_a_dead_broker_who_is_dead_too() -> None:
+def test_no_dead_broker_is_elected_for_a_dead_leader() -> None:
     controller = cluster(0, 1, 2)
     run(controller, controller.fence_broker(0, frozenset([0, 1])))
     assert partition(controller).leader == 2
@@ -169,7 +169,7 @@ def test_a_broker_that_is_about_to_stop_hands_its_partitions_over() -> None:
     assert controller.image.brokers[0].is_shutting_down
 
 
-def test_a_broker_that_is_about_to_stop_is_told_what_nobody_else_can_lead() -> None:
+def test_a_stopping_broker_learns_how_many_partitions_have_no_other_leader() -> None:
     controller = cluster(0, partitions=2)
     assert run(controller, controller.shut_down_broker(0)) == 2
     assert partition(controller).leader == 0

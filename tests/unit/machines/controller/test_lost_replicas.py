@@ -56,7 +56,7 @@ def lose(
     return ErrorCode(response.directories[0].topics[0].partitions[0].error_code)
 
 
-def test_another_leads_what_was_lost_and_nothing_else() -> None:
+def test_another_replica_leads_the_lost_partitions_only() -> None:
     controller = cluster(1, 2, 0, partitions=2)
     assert lose(controller, 1) is ErrorCode.NONE
     after = partition(controller)
@@ -72,7 +72,7 @@ def test_a_follower_that_is_lost_is_not_waited_for() -> None:
     assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), 0)
 
 
-def test_below_min_isr_the_lost_one_is_not_eligible_to_lead() -> None:
+def test_below_min_isr_the_lost_replica_is_not_eligible() -> None:
     controller = cluster(0, 1, min_insync_replicas="2")
     lose(controller, 0)
     after = partition(controller)
@@ -80,7 +80,7 @@ def test_below_min_isr_the_lost_one_is_not_eligible_to_lead() -> None:
     assert after.last_known_elr == (0,)
 
 
-def test_one_that_is_only_eligible_is_not_any_more() -> None:
+def test_an_eligible_replica_that_is_lost_is_not_eligible_any_more() -> None:
     controller = cluster(0, 1, 2, min_insync_replicas="2")
     alter(controller, 0)
     assert partition(controller).eligible_leader_replicas == (1, 2)
@@ -91,7 +91,7 @@ def test_one_that_is_only_eligible_is_not_any_more() -> None:
     assert (after.leader, after.isr) == (2, (2,))
 
 
-def test_the_last_one_that_has_everything_stays_what_it_is() -> None:
+def test_the_last_complete_replica_keeps_its_role() -> None:
     controller = cluster(0, 1)
     alter(controller, 0)
     assert lose(controller, 0) is ErrorCode.NONE
@@ -99,7 +99,7 @@ def test_the_last_one_that_has_everything_stays_what_it_is() -> None:
     assert (after.leader, after.isr) == (0, (0,))
 
 
-def test_a_topic_that_would_rather_go_on_goes_on_without_the_last_one() -> None:
+def test_with_unclean_elections_a_topic_continues_without_the_last_complete_replica() -> None:
     controller = cluster(0, 1, unclean_leader_election_enable="true")
     alter(controller, 0)
     run(controller, controller.fence_broker(1))
@@ -111,7 +111,7 @@ def test_a_topic_that_would_rather_go_on_goes_on_without_the_last_one() -> None:
     assert (after.leader, after.isr, after.leader_recovery_state) == (1, (1,), RECOVERING)
 
 
-def test_a_lost_leader_gives_way_to_one_that_is_eligible_though_it_is_away() -> None:
+def test_a_lost_leader_gives_way_to_an_eligible_replica_that_is_away() -> None:
     controller = cluster(0, 1, min_insync_replicas="2")
     run(controller, controller.fence_broker(1))
     lose(controller, 0)
@@ -120,7 +120,7 @@ def test_a_lost_leader_gives_way_to_one_that_is_eligible_though_it_is_away() -> 
     assert partition(controller).leader == 1
 
 
-def test_a_damaged_leader_gives_way_to_one_that_is_in_sync() -> None:
+def test_a_damaged_leader_gives_way_to_a_replica_in_sync() -> None:
     controller = cluster(1, 2, 0, partitions=2)
     assert lose(controller, 1, directory=DAMAGED_DIRECTORY) is ErrorCode.NONE
     after = partition(controller)
@@ -138,7 +138,7 @@ def test_a_damaged_follower_is_not_waited_for_and_may_still_be_eligible() -> Non
 
 
 @pytest.mark.parametrize("unclean", ["false", "true"])
-def test_a_damaged_leader_that_alone_is_in_sync_stays_whatever_the_topic_says(unclean: str) -> None:
+def test_a_damaged_leader_that_alone_is_in_sync_stays_for_any_topic(unclean: str) -> None:
     controller = cluster(0, 1, unclean_leader_election_enable=unclean)
     alter(controller, 0)
     assert lose(controller, 0, directory=DAMAGED_DIRECTORY) is ErrorCode.NONE
@@ -146,7 +146,7 @@ def test_a_damaged_leader_that_alone_is_in_sync_stays_whatever_the_topic_says(un
     assert (after.leader, after.isr) == (0, (0,))
 
 
-def test_what_does_not_fit_is_refused_one_by_one() -> None:
+def test_invalid_replicas_are_refused_one_by_one() -> None:
     controller = cluster(0, 1)
     assert lose(controller, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     damaged = lose(controller, 2, directory=DAMAGED_DIRECTORY)
@@ -182,7 +182,7 @@ def test_an_isr_on_full_disks_does_not_become_too_small() -> None:
     assert (after.leader, after.isr, after.eligible_leader_replicas) == (1, (1, 2), ())
 
 
-def test_a_full_disk_elects_no_one_who_is_out_of_sync_or_away() -> None:
+def test_a_full_disk_elects_no_replica_out_of_sync_or_away() -> None:
     controller = cluster(0, 1, unclean_leader_election_enable="true")
     alter(controller, 0)
     fill(controller, 0)

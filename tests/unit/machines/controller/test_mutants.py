@@ -19,7 +19,7 @@ from tests.unit.metadata import test_log_replay
 
 FINDERS: dict[str, Callable[[], None]] = {
     "keeping_what_a_snapshot_lacks": (
-        test_log_replay.test_a_loaded_snapshot_removes_what_it_does_not_mention
+        test_log_replay.test_a_loaded_snapshot_removes_everything_that_it_lacks
     ),
     "forgetting_sessions": (
         test_lifecycle.test_a_new_controller_gives_brokers_in_service_a_whole_session

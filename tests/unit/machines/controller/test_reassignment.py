@@ -51,7 +51,7 @@ def test_a_move_that_only_adds_keeps_the_leader_and_its_epoch() -> None:
     assert (moved.replicas, moved.leader, moved.leader_epoch) == ((0, 1, 2), 0, 0)
 
 
-def test_a_move_that_only_removes_is_done_at_once_and_tells_those_who_go() -> None:
+def test_a_move_that_only_removes_completes_at_once_and_names_the_removed_replicas() -> None:
     controller = cluster(0, 1, 2)
     move(controller, 0, 1)
     moved = partition(controller)

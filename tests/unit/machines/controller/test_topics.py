@@ -244,7 +244,7 @@ def test_a_cluster_does_not_take_partitions_without_end(monkeypatch: pytest.Monk
     add_topics(controller, new_topic("c", 2), first_id=5)
 
 
-def test_validating_only_tells_what_would_be_and_writes_nothing() -> None:
+def test_validate_only_describes_the_result_and_writes_nothing() -> None:
     controller = controller_of(one_broker())
     decision = controller.create_topics(
         [new_topic("a", 3), new_topic("b", 0)],
@@ -348,7 +348,7 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
         (DeleteTopicState(name="a", topic_id=uuid_of(1)), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_no_topic_cannot_be_deleted(wanted: DeleteTopicState, code: ErrorCode) -> None:
+def test_an_unknown_topic_cannot_be_deleted(wanted: DeleteTopicState, code: ErrorCode) -> None:
     controller = with_topics("a")
     (result,) = delete(controller, wanted)
     assert (result.name, result.topic_id) == (wanted.name, wanted.topic_id)

@@ -41,7 +41,7 @@ def grow(
     return run(controller, controller.create_partitions(topics, start=0))
 
 
-def test_partitions_are_added_behind_those_that_are_there() -> None:
+def test_partitions_are_added_behind_the_existing_partitions() -> None:
     controller = controller_with_topic(2)
     decision = controller.create_partitions([grown(3)], start=1)
     assert decision.records == (

@@ -29,7 +29,7 @@ def gathered(*members: Member) -> ClassicGroup:
     return group
 
 
-def test_the_moves_are_those_of_the_drawing() -> None:
+def test_the_state_moves_match_the_drawing() -> None:
     names = {
         state.value: sorted(to.value for to in moves if to is not GroupState.DEAD)
         for state, moves in MOVES.items()
@@ -69,7 +69,7 @@ def test_the_first_member_decides_a_tie() -> None:
     assert gathered(member("a", "x", "y"), member("b", "y", "x")).vote() == "x"
 
 
-def test_a_protocol_that_one_member_lacks_cannot_win() -> None:
+def test_a_protocol_that_a_member_lacks_cannot_win() -> None:
     group = gathered(member("a", "new", "old"), member("b", "new", "old"), member("c", "old"))
     assert group.vote() == "old"
 
@@ -102,7 +102,7 @@ def test_the_lead_passes_to_the_next_in_line() -> None:
     assert group.leader is None
 
 
-def test_a_leader_that_has_not_joined_is_replaced_by_one_that_has() -> None:
+def test_a_leader_that_has_not_joined_is_replaced_by_a_joined_member() -> None:
     group = gathered(member("a"), member("b"))
     del group.attendance.joining["a"]
     assert group.elect()

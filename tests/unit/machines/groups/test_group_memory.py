@@ -76,7 +76,7 @@ def test_ids_that_were_given_out_count_until_they_expire() -> None:
     assert host.memory.used_bytes == 0
 
 
-def test_what_members_took_is_given_back_when_they_are_gone() -> None:
+def test_the_memory_of_members_is_released_when_they_leave() -> None:
     host = Host(memory_bytes=MIB)
     wait = host.join_anew(metadata=bytes(KIB))
     assert host.memory.used_bytes > MEMBER_BYTES + KIB
@@ -107,7 +107,7 @@ def test_assignments_are_held_to_the_limit() -> None:
     assert host.memory.used_bytes == before
 
 
-def test_a_proposal_that_the_log_did_not_take_counts_until_the_next_one() -> None:
+def test_a_proposal_missing_in_the_log_counts_until_the_next_proposal() -> None:
     host = Host()
     wait = host.join_anew()
     host.pass_ms(3_000)
@@ -128,7 +128,7 @@ def test_a_proposal_that_the_log_did_not_take_counts_until_the_next_one() -> Non
         max_size=30,
     )
 )
-def test_what_is_counted_is_what_is_there(steps: list[tuple[str, int, int]]) -> None:
+def test_the_counted_memory_is_the_used_memory(steps: list[tuple[str, int, int]]) -> None:
     host = Host()
     for step, number, size_bytes in steps:
         members = [*(group.members if (group := host.machine.group(GROUP)) else ())]

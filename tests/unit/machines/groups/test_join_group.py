@@ -61,7 +61,7 @@ def test_the_ids_of_clients_with_endless_names_can_be_written() -> None:
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_leaves_no_group(
+def test_an_invalid_request_is_refused_and_leaves_no_group(
     fields: dict[str, Any], code: ErrorCode
 ) -> None:
     host = Host()
@@ -70,7 +70,7 @@ def test_what_makes_no_sense_is_refused_and_leaves_no_group(
 
 
 @pytest.mark.parametrize("fields", [{"protocols": ["other"]}, {"protocol_type": "connect"}])
-def test_who_has_no_protocol_in_common_stays_out(fields: dict[str, Any]) -> None:
+def test_a_member_without_a_common_protocol_is_refused(fields: dict[str, Any]) -> None:
     host = Host()
     host.stable_group()
     code = refused(host.join(**fields))
@@ -96,7 +96,7 @@ def test_a_stranger_to_a_group_is_an_unknown_member() -> None:
     assert refused(as_static) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_id_that_nobody_came_back_with_is_forgotten_and_so_is_the_group() -> None:
+def test_an_unused_member_id_expires_and_so_does_its_group() -> None:
     host = Host()
     answer = host.join()
     assert isinstance(answer, JoinGroupResponse)
@@ -149,7 +149,7 @@ def test_a_new_member_makes_the_others_join_again() -> None:
     assert GROUP in host.notified
 
 
-def test_who_does_not_join_in_time_is_out_and_loses_the_lead() -> None:
+def test_a_member_that_joins_too_late_is_removed_and_loses_the_lead() -> None:
     host = Host()
     leader, follower = host.stable_group()
     again = host.join(follower, metadata=subscription("other"))
@@ -231,7 +231,7 @@ def test_a_new_member_that_waits_too_long_is_told_to_begin_again() -> None:
     assert list(host.group.members) == [leader, follower]
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_admits_no_member() -> None:
     host = Host(group_max_size=2)
     leader, follower = host.stable_group()
     assert refused(host.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -280,7 +280,7 @@ def test_a_machine_keeps_no_more_groups_than_it_may() -> None:
     assert host.machine.group("another") is None
 
 
-def test_who_comes_wakes_nobody_that_waits_for_more_to_come() -> None:
+def test_a_new_member_wakes_no_member_during_the_initial_delay() -> None:
     host = Host()
     first = host.join_anew()
     host.notified.clear()

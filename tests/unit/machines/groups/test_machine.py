@@ -22,7 +22,7 @@ from ottla.wire.writing import encode
 from tests.unit.machines.groups.host import GROUP, SESSION_MS, Host, subscription
 
 
-def test_deciding_does_not_touch_what_the_log_says() -> None:
+def test_deciding_does_not_change_replayed_state() -> None:
     host = Host()
     ids = host.stable_group()
     host.commit(1, ids[0], 1)
@@ -60,7 +60,7 @@ def test_members_that_never_come_to_the_next_coordinator_are_found_dead() -> Non
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_what_members_are_told_can_be_written_in_the_version_that_they_speak(version: int) -> None:
+def test_responses_can_be_written_in_the_version_of_each_member(version: int) -> None:
     host = Host()
     wait = host.join(version=min(version, 3))
     host.pass_ms(3_000)
@@ -93,7 +93,7 @@ def test_requests_that_wait_are_answered_when_another_coordinator_knows_nothing_
     assert host.joined(waiting).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_record_of_somebody_else_ends_what_was_under_way() -> None:
+def test_a_record_of_another_coordinator_ends_a_running_rebalance() -> None:
     host = Host()
     leader, _ = host.stable_group()
     waiting = host.join(leader)
@@ -127,7 +127,7 @@ def test_offsets_of_the_earliest_releases_are_read() -> None:
     assert machine.group(GROUP) is None
 
 
-def test_tombstones_of_what_is_not_there_and_records_of_other_kinds_are_passed_over() -> None:
+def test_tombstones_without_a_group_and_records_of_other_kinds_are_skipped() -> None:
     machine = GroupMachine(GroupSettings(), GroupMemory(128 << 20))
     machine.replay(OffsetCommitKey(group=GROUP, topic="events", partition=1), None)
     machine.replay(GroupMetadataKey(group=GROUP), None)
@@ -220,7 +220,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert listed(host, types=["consumer"]) == []
 
 
-def test_a_listed_group_says_what_it_is() -> None:
+def test_a_listed_group_has_state_and_type() -> None:
     host = Host()
     host.stable_group()
     (group,) = host.run(host.machine.decide_list(ListGroupsRequest()))

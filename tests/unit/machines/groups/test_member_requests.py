@@ -52,7 +52,7 @@ def test_the_log_learns_of_a_generation_when_it_is_stable() -> None:
     assert stored == {leader: b"mine", follower: b""}
 
 
-def test_nobody_is_given_work_that_did_not_get_into_the_log() -> None:
+def test_no_member_gets_an_assignment_that_is_not_in_the_log() -> None:
     host = Host()
     leader, follower = completing(host)
     wait = host.sync(follower, 1)
@@ -84,7 +84,7 @@ def test_a_member_that_missed_its_work_can_ask_again() -> None:
         ({"protocol_type": "consumer", "protocol_name": "range"}, ErrorCode.NONE),
     ],
 )
-def test_only_who_fits_in_is_given_work(how: dict[str, object], code: ErrorCode) -> None:
+def test_only_valid_members_get_an_assignment(how: dict[str, object], code: ErrorCode) -> None:
     host = Host()
     leader, _ = host.stable_group()
     asked = {"member_id": leader, "generation": 1} | how
@@ -201,7 +201,7 @@ def test_there_are_no_heartbeats_without_a_group(group_id: str, code: ErrorCode)
     assert host.run(host.machine.decide_heartbeat(request, host.now)).error_code == code
 
 
-def test_who_is_silent_for_a_session_is_out() -> None:
+def test_a_member_that_is_silent_for_a_session_is_removed() -> None:
     host = Host()
     leader, follower = host.stable_group()
     host.pass_ms(SESSION_MS - 1)
@@ -212,7 +212,7 @@ def test_who_is_silent_for_a_session_is_out() -> None:
     assert host.beat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_waits_need_not_send_heartbeats() -> None:
+def test_a_waiting_member_need_not_send_heartbeats() -> None:
     host = Host()
     leader, follower = host.stable_group()
     host.join(follower, metadata=b"changed")
@@ -255,7 +255,7 @@ def test_the_wall_clock_ends_no_session() -> None:
     assert host.beat(leader, 1) == ErrorCode.NONE
 
 
-def test_a_group_that_everybody_left_is_empty_and_in_its_next_generation() -> None:
+def test_a_group_that_all_members_left_is_empty_in_its_next_generation() -> None:
     host = Host()
     ids = host.stable_group()
     answer = host.leave(*ids)
@@ -268,7 +268,7 @@ def test_a_group_that_everybody_left_is_empty_and_in_its_next_generation() -> No
     assert (host.group.state, host.group.generation) == (GroupState.EMPTY, 2)
 
 
-def test_a_group_whose_last_member_went_unwritten_is_empty_soon() -> None:
+def test_a_group_with_an_unwritten_last_leave_is_empty_soon() -> None:
     host = Host()
     (member,) = host.stable_group(members=1)
     request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=member)])
@@ -356,7 +356,7 @@ def test_older_clients_leave_one_by_one() -> None:
     assert host.group.state is GroupState.EMPTY
 
 
-def test_one_that_has_only_an_id_leaves_without_disturbing_the_others() -> None:
+def test_a_pending_member_leaves_without_a_rebalance() -> None:
     host = Host()
     host.stable_group()
     pending = host.join()
@@ -367,7 +367,7 @@ def test_one_that_has_only_an_id_leaves_without_disturbing_the_others() -> None:
     assert not host.group.attendance.pending
 
 
-def test_a_group_is_gone_with_the_only_one_that_was_on_its_way() -> None:
+def test_a_group_is_gone_with_its_only_pending_member() -> None:
     host = Host()
     pending = host.join()
     assert isinstance(pending, JoinGroupResponse)
@@ -376,7 +376,7 @@ def test_a_group_is_gone_with_the_only_one_that_was_on_its_way() -> None:
     host.pass_ms(SESSION_MS)
 
 
-def test_a_rebalance_does_not_wait_for_one_that_has_left() -> None:
+def test_a_rebalance_does_not_wait_for_a_member_that_left() -> None:
     host = Host()
     leader, follower = host.stable_group()
     pending = host.join()

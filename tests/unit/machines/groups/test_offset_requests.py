@@ -30,7 +30,7 @@ def delete(host: Host, topic: str, *partitions: int, group: str = GROUP) -> Offs
     return host.run(host.machine.decide_offset_delete(request))
 
 
-def test_what_was_committed_is_found_again() -> None:
+def test_committed_offsets_are_found_again() -> None:
     host = Host()
     leader, _ = host.stable_group()
     assert host.fetch() == -1
@@ -105,7 +105,7 @@ def test_in_a_group_with_members_only_its_generation_commits(
     assert host.fetch() == (1 if code == ErrorCode.NONE else -1)
 
 
-def test_members_commit_what_they_had_before_they_join_again() -> None:
+def test_members_commit_their_old_partitions_before_they_join_again() -> None:
     host = Host()
     leader, follower = host.stable_group()
     host.join(leader)
@@ -113,7 +113,7 @@ def test_members_commit_what_they_had_before_they_join_again() -> None:
     assert host.commit(5, follower, 1) == ErrorCode.NONE
 
 
-def test_nobody_commits_while_work_is_assigned() -> None:
+def test_no_member_commits_while_the_assignment_is_missing() -> None:
     host = Host()
     leader, follower = host.stable_group()
     host.join(leader)
@@ -144,7 +144,7 @@ def test_a_commit_is_as_good_as_a_heartbeat() -> None:
     assert follower not in host.group.members
 
 
-def test_without_members_anybody_may_commit() -> None:
+def test_without_members_any_client_may_commit() -> None:
     host = Host()
     assert host.commit(7) == ErrorCode.NONE
     assert host.group.state is GroupState.EMPTY
@@ -231,7 +231,7 @@ def test_offsets_of_topics_in_use_are_kept() -> None:
     assert (host.fetch(), host.fetch(topic="other")) == (1, -1)
 
 
-def test_nothing_is_forgotten_of_groups_that_nobody_can_look_into() -> None:
+def test_no_offset_is_deleted_of_groups_with_another_protocol_type() -> None:
     host = Host()
     assert delete(host, "events", 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert delete(host, "events", 0, group="").error_code == ErrorCode.INVALID_GROUP_ID

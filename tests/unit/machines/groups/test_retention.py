@@ -80,7 +80,7 @@ def test_offsets_of_topics_that_a_group_reads_no_more_expire() -> None:
     assert host.group.state is GroupState.STABLE
 
 
-def test_offsets_of_groups_that_nobody_can_look_into_stay() -> None:
+def test_offsets_of_groups_with_an_unknown_protocol_type_stay() -> None:
     host = Host()
     how = {"protocol_type": "connect", "session_timeout_ms": 2 * CHECK_MS}
     ids = host.stable_group(members=1, **how)
@@ -108,7 +108,7 @@ def test_a_group_that_never_committed_goes_at_the_next_look() -> None:
     assert host.loaded().group(GROUP) is None
 
 
-def test_a_group_that_somebody_is_about_to_join_stays() -> None:
+def test_a_group_with_a_pending_member_stays() -> None:
     host = Host()
     host.leave(*host.stable_group())
     host.pass_ms(CHECK_MS - host.monotonic_ms + 5_000 - 1)
@@ -160,7 +160,7 @@ def test_members_that_went_leave_no_deadline_behind() -> None:
     assert host.machine.group(GROUP) is None
 
 
-def test_a_deleted_group_leaves_no_deadline_of_those_on_their_way() -> None:
+def test_a_deleted_group_leaves_no_deadline_of_pending_members() -> None:
     host = Host()
     host.join()
     assert delete_group(host) == ErrorCode.NONE

@@ -26,7 +26,7 @@ def test_deadlines_pass_in_their_order() -> None:
     assert deadlines.next_ms() == 30
 
 
-def test_what_is_due_at_once_is_due_a_millisecond_later() -> None:
+def test_an_immediate_deadline_is_due_a_millisecond_later() -> None:
     deadlines = Deadlines()
     deadlines.set(session("a"), at(5), 0)
     deadlines.set(session("b"), at(5), -7)
@@ -54,7 +54,7 @@ def test_members_that_come_and_go_leave_nothing_behind() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-1, 20)), max_size=60))
-def test_deadlines_are_what_was_set_last(changes: list[tuple[str, int]]) -> None:
+def test_the_last_deadline_that_was_set_counts(changes: list[tuple[str, int]]) -> None:
     deadlines = Deadlines()
     expected: dict[Due, int] = {}
     for now_ms, (name, delay_ms) in enumerate(changes):
@@ -72,7 +72,7 @@ def test_deadlines_are_what_was_set_last(changes: list[tuple[str, int]]) -> None
         assert len(deadlines) == len(expected)
 
 
-def test_who_waits_is_excused_but_not_the_first_time() -> None:
+def test_a_waiting_member_is_excused_but_not_the_first_time() -> None:
     attendance = Attendance()
     attendance.joining["a"] = 1
     attendance.syncing.add("b")

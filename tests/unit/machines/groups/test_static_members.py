@@ -26,7 +26,7 @@ def static_group(host: Host, **how: Any) -> tuple[JoinGroupResponse, JoinGroupRe
     return first, second
 
 
-def test_a_static_member_comes_in_at_once_and_returns_without_anybody_noticing() -> None:
+def test_a_static_member_joins_at_once_and_returns_without_a_rebalance() -> None:
     host = Host()
     first, second = static_group(host)
     records_before = len(host.log)

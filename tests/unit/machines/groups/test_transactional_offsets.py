@@ -81,7 +81,7 @@ def machine() -> GroupMachine:
     return GroupMachine(GroupSettings(), GroupMemory(128 << 20))
 
 
-def test_what_is_pending_counts_when_the_transaction_commits(machine: GroupMachine) -> None:
+def test_pending_offsets_count_when_the_transaction_commits(machine: GroupMachine) -> None:
     plain(machine, 1)
     assert pending(machine, 2) == ErrorCode.NONE
     assert (committed(machine), fetched(machine)) == (1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -89,7 +89,7 @@ def test_what_is_pending_counts_when_the_transaction_commits(machine: GroupMachi
     assert (committed(machine), fetched(machine)) == (2, ErrorCode.NONE)
 
 
-def test_what_is_pending_is_forgotten_when_the_transaction_aborts(machine: GroupMachine) -> None:
+def test_pending_offsets_are_dropped_when_the_transaction_aborts(machine: GroupMachine) -> None:
     pending(machine, 2)
     assert machine.group_ids() == [GROUP]
     machine.end_transaction(5, is_commit=False)
@@ -97,7 +97,7 @@ def test_what_is_pending_is_forgotten_when_the_transaction_aborts(machine: Group
     assert machine.group_ids() == []
 
 
-def test_what_was_written_later_counts_whatever_was_decided_first(machine: GroupMachine) -> None:
+def test_the_offset_written_later_counts_in_any_order_of_decisions(machine: GroupMachine) -> None:
     pending(machine, 2, producer=5)
     pending(machine, 3, producer=6)
     machine.end_transaction(6, is_commit=True)
@@ -121,7 +121,7 @@ def test_a_deleted_offset_is_not_brought_back(machine: GroupMachine) -> None:
     assert committed(machine) is None
 
 
-def test_a_group_and_a_topic_are_deleted_with_what_is_pending(machine: GroupMachine) -> None:
+def test_a_group_and_a_topic_are_deleted_with_their_pending_offsets(machine: GroupMachine) -> None:
     pending(machine, 2)
     (tombstone, _) = machine.decide_delete(GROUP).records
     assert tombstone == offset_tombstone(GROUP, TOPIC, 0)
@@ -129,7 +129,7 @@ def test_a_group_and_a_topic_are_deleted_with_what_is_pending(machine: GroupMach
     assert forgotten.records == (offset_tombstone(GROUP, TOPIC, 0),)
 
 
-def test_what_is_pending_takes_memory_until_the_transaction_ends() -> None:
+def test_pending_offsets_take_memory_until_the_transaction_ends() -> None:
     memory = GroupMemory(100 << 10)
     machine = GroupMachine(GroupSettings(), memory)
     machine.start(NOW)
@@ -164,7 +164,7 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused(machine: GroupMach
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_is_loaded_is_what_was_there(seed: int) -> None:
+def test_the_loaded_state_equals_the_former_state(seed: int) -> None:
     """Any order of offsets, transactions and markers: loading the log restores the live state."""
     dice = Random(seed)
     live, values = GroupMachine(GroupSettings(), GroupMemory(128 << 20)), CompactedView()

@@ -27,7 +27,7 @@ def test_the_first_partition_begins_a_transaction_and_others_join_it() -> None:
     assert (found.start_ms, found.update_ms) == (began_ms, began_ms + 50)
 
 
-def test_what_is_in_it_already_needs_no_record() -> None:
+def test_a_partition_that_is_enlisted_already_needs_no_record() -> None:
     host = Host()
     producer = host.init()
     host.add(producer, P0, P1)
@@ -56,7 +56,7 @@ def test_brokers_add_in_the_second_version_of_transactions(
 
 
 @pytest.mark.parametrize("verify_only", [False, True])
-def test_who_may_ask(verify_only: bool) -> None:
+def test_only_the_current_producer_may_ask(verify_only: bool) -> None:
     host = Host()
     producer = host.init()
     host.add(producer, P0)

@@ -172,7 +172,7 @@ def test_a_fenced_commit_is_not_taken_for_the_commit_of_its_successor() -> None:
 # -- markers --------------------------------------------------------------------------------------
 
 
-def test_markers_carry_the_new_epoch_and_who_decided() -> None:
+def test_markers_carry_the_new_epoch_and_the_coordinator_epoch() -> None:
     host = Host()
     host.reload()
     producer = host.init()

@@ -16,7 +16,7 @@ def test_the_first_producer_gets_a_new_id() -> None:
     assert (found.state, found.timeout_ms, found.start_ms) == (State.EMPTY, TIMEOUT_MS, -1)
 
 
-def test_the_next_producer_has_the_next_epoch_and_fences_the_one_before() -> None:
+def test_the_next_producer_has_the_next_epoch_and_fences_the_former_producer() -> None:
     host = Host()
     first = host.init()
     second = host.init()
@@ -28,7 +28,7 @@ def test_the_next_producer_has_the_next_epoch_and_fences_the_one_before() -> Non
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_transaction_of_the_one_before_is_aborted_first(level: int) -> None:
+def test_a_transaction_of_the_former_producer_is_aborted_first(level: int) -> None:
     host = Host(level)
     first = host.init()
     host.add(first, P0)
@@ -49,7 +49,7 @@ def test_a_producer_goes_on_after_an_error_with_the_next_epoch() -> None:
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
-def test_whoever_has_not_heard_the_answer_is_given_it_again(is_reloaded: bool) -> None:
+def test_a_repeated_request_gets_the_same_response(is_reloaded: bool) -> None:
     host = Host()
     first = host.init()
     second = host.init(expected=first)
@@ -61,7 +61,7 @@ def test_whoever_has_not_heard_the_answer_is_given_it_again(is_reloaded: bool) -
     assert host.init_error(expected=first) is ErrorCode.PRODUCER_FENCED
 
 
-def test_nobody_recovers_once_somebody_new_has_come() -> None:
+def test_a_producer_cannot_recover_after_a_new_producer() -> None:
     host = Host()
     first = host.init()
     second = host.init(expected=first)
@@ -122,7 +122,7 @@ def test_when_epochs_are_used_up_there_is_another_id(is_recovering: bool) -> Non
         assert host.init_error(expected=last) is ErrorCode.PRODUCER_FENCED
 
 
-def test_the_epoch_that_fences_is_given_to_nobody() -> None:
+def test_the_fencing_epoch_is_given_to_no_producer() -> None:
     host = Host()
     last = host.go_to_epoch(LAST_EPOCH_GIVEN)
     host.add(last, P0)
@@ -161,7 +161,7 @@ def test_there_is_a_limit_to_transactional_ids() -> None:
     assert host.init(ID).epoch == 1
 
 
-def test_the_oldest_format_forgets_who_came_before() -> None:
+def test_the_oldest_record_format_has_no_previous_producer() -> None:
     host = Host(level=0)
     first = host.init()
     second = host.init(expected=first)

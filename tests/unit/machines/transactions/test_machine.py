@@ -61,7 +61,7 @@ def test_markers_are_taken_once() -> None:
     assert host.machine.take_markers() == ()
 
 
-def test_what_is_no_transaction_is_passed_over() -> None:
+def test_records_that_are_no_transaction_are_skipped() -> None:
     host = Host()
     host.machine.replay(GroupMetadataKey(group="g"), None)
     host.machine.replay(
@@ -86,7 +86,7 @@ def test_a_cluster_goes_on_to_the_second_version_between_transactions() -> None:
     assert host.end(producer) == Producer(producer.producer_id, 1)
 
 
-def test_a_record_of_kafkas_without_who_came_before_goes_on_where_it_was() -> None:
+def test_a_record_of_kafka_without_the_previous_producer_continues() -> None:
     host = Host()
     value = TransactionLogValue(
         producer_id=5,
@@ -196,7 +196,7 @@ def test_many_that_are_late_are_aborted_in_several_goes() -> None:
     assert len(host.owed) == 450
 
 
-def test_an_id_is_forgotten_when_nobody_has_used_it_for_long() -> None:
+def test_an_unused_transactional_id_expires() -> None:
     host = Host()
     host.init()
     host.pass_ms(7 * DAY_MS - 1)
@@ -300,7 +300,7 @@ def test_a_transaction_is_described_with_its_partitions() -> None:
     ]
 
 
-def test_what_is_not_there_cannot_be_described() -> None:
+def test_an_unknown_transaction_cannot_be_described() -> None:
     machine = Host().machine
     missing, empty = machine.decide_describe("x").response, machine.decide_describe("").response
     assert missing.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

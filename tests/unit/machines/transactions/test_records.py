@@ -67,7 +67,7 @@ def test_the_oldest_format_says_less_and_is_replayed_as_it_was_written(
     )
 
 
-def test_the_bytes_are_those_of_kafka() -> None:
+def test_the_bytes_equal_the_bytes_of_kafka() -> None:
     transaction = Transaction(ID, Producer(1, 2), 3, 4, State.ONGOING, start_ms=5)
     record = record_of(transaction._replace(partitions=(P0, P1)), 0)
     value = record.value

@@ -47,7 +47,7 @@ def test_only_moves_of_the_table_are_made(before: State, after: State) -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_what_is_prepared_completes_that_way_and_nothing_else_does(state: State) -> None:
+def test_only_a_prepared_transaction_completes_and_only_as_prepared(state: State) -> None:
     if state in PREPARED:
         (end,) = MOVES[state]
         assert in_state(state).completed(60).state is end
@@ -58,7 +58,7 @@ def test_what_is_prepared_completes_that_way_and_nothing_else_does(state: State)
             in_state(state).completed(60)
 
 
-def test_whatever_can_be_forgotten_has_no_transaction() -> None:
+def test_an_expired_id_has_no_open_transaction() -> None:
     assert {State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT} == IDLE
 
 
@@ -72,7 +72,7 @@ def test_the_last_epoch_that_is_given_leaves_one_to_fence_it_with() -> None:
     assert successor(last, 8) == Producer(8, 0)
 
 
-def test_the_one_before_is_known_by_id_and_epoch() -> None:
+def test_the_previous_producer_is_known_by_id_and_epoch() -> None:
     one = in_state(State.COMPLETE_COMMIT, previous_producer_id=7, client_version=2)
     assert one.is_predecessor(Producer(7, 2))
     assert not any(map(one.is_predecessor, [Producer(7, 3), Producer(7, 1), Producer(8, 2)]))

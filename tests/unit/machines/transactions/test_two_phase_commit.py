@@ -86,7 +86,7 @@ def test_without_a_transaction_there_is_nothing_to_keep() -> None:
     assert (response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch) == (-1, -1)
 
 
-def test_what_is_about_to_end_cannot_be_kept() -> None:
+def test_a_prepared_transaction_cannot_be_kept() -> None:
     host, producer = prepared()
     host.end(producer)
     assert host.init_error(keep_prepared_txn=True) is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -125,7 +125,7 @@ def test_a_successor_with_another_id_can_be_fenced_too() -> None:
     assert host.end_error(Producer(1002, 0)) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_client_of_the_first_version_can_end_what_was_kept() -> None:
+def test_a_client_of_the_first_version_can_end_a_kept_transaction() -> None:
     host, _ = prepared()
     successor, _ = keep(host)
     host.end(successor, version=4)
@@ -141,7 +141,7 @@ def test_keeping_needs_a_cluster_of_the_second_version() -> None:
     assert host.transaction().state is State.ONGOING
 
 
-def test_what_is_kept_is_never_given_less_time() -> None:
+def test_a_kept_transaction_never_gets_a_shorter_timeout() -> None:
     host, _ = prepared()
     host.init_response(keep_prepared_txn=True, timeout_ms=1_000)
     host.pass_ms(DAY_MS)

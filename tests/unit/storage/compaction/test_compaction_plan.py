@@ -82,7 +82,7 @@ def test_c4_nothing_from_the_last_stable_offset_on_may_be_compacted(stable: int)
     assert plan(log, stable, stable, NOW_MS) is None
 
 
-def test_what_is_younger_than_min_compaction_lag_ms_stays() -> None:
+def test_records_younger_than_min_compaction_lag_ms_stay() -> None:
     log = log_of_days(compacted(min_compaction_lag_ms=9 * DAY_MS))
     found = plan(log, 0, log.end_offset, NOW_MS)
     assert found is not None
@@ -123,7 +123,7 @@ def test_what_was_noted_outside_the_log_does_not_count(noted: int | None, expect
     assert first_dirty_offset(log, noted) == expected
 
 
-def test_what_was_noted_is_read_back() -> None:
+def test_noted_damage_is_read_back() -> None:
     disk = SimulatedDisk()
     path = f"/{FIRST_DIRTY_OFFSET_FILE}"
     assert read_first_dirty_offsets(disk, path) == {}

@@ -54,7 +54,7 @@ def test_only_the_last_value_of_each_key_stays(disk: SimulatedDisk) -> None:
     assert len(writer.log.segments) == 2
 
 
-def test_what_loses_nothing_is_kept_byte_for_byte(disk: SimulatedDisk) -> None:
+def test_a_batch_that_loses_no_record_is_kept_byte_for_byte(disk: SimulatedDisk) -> None:
     writer = writer_to(disk)
     for number, codec in enumerate(Compression):
         writer.put((b"%d" % number, b"value" * 50), codec=codec)
@@ -160,7 +160,7 @@ def test_a_record_without_a_key_goes(disk: SimulatedDisk) -> None:
     assert offsets_of(log) == [1, 2]
 
 
-def test_records_that_nobody_can_read_stay_as_they_are(disk: SimulatedDisk) -> None:
+def test_unreadable_records_stay_as_they_are(disk: SimulatedDisk) -> None:
     writer = writer_to(disk, TopicConfig())
     log = writer.log
     writer.put((b"a", b"1"))
@@ -470,7 +470,7 @@ def test_a_tombstone_that_the_map_does_not_know_gets_no_horizon(disk: SimulatedD
 # -- concurrent operations ------------------------------------------------------------------------
 
 
-def test_readers_of_what_was_replaced_read_on(disk: SimulatedDisk) -> None:
+def test_readers_of_a_replaced_segment_read_on(disk: SimulatedDisk) -> None:
     writer = writer_to(disk)
     writer.put((b"a", b"1"))
     writer.put((b"a", b"2"))
@@ -577,7 +577,7 @@ def test_the_pace_is_set_from_outside(disk: SimulatedDisk) -> None:
     assert sum(paced) == 2 * read_bytes + written_bytes
 
 
-def test_whoever_sets_the_pace_can_end_it(disk: SimulatedDisk) -> None:
+def test_the_pace_function_can_end_the_compaction(disk: SimulatedDisk) -> None:
     writer, _ = two_groups(disk)
     before = files_of(disk)
     left = 6

@@ -168,7 +168,7 @@ SOUND = bytes(batch_of(b"key", b"key", b"key").records_view)
 )
 @example([], len(SOUND), 3)
 @example([(0, 0xFF), (1, 0xFF), (2, 0xFF)], len(SOUND), 3)
-def test_compiled_and_plain_python_agree_on_what_makes_no_sense(
+def test_compiled_and_plain_python_agree_on_invalid_records(
     changes: list[tuple[int, int]], size: int, record_count: int
 ) -> None:
     section = bytearray(SOUND)

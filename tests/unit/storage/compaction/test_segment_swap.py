@@ -223,7 +223,7 @@ def test_a_disk_that_fails_on_the_way_leaves_the_old_segments_or_the_log_offline
         assert files_of(run.disk) in states
 
 
-def test_what_an_earlier_try_has_left_is_no_part_of_the_next(start: Prepared) -> None:
+def test_leftovers_of_an_earlier_attempt_are_ignored(start: Prepared) -> None:
     run = deepcopy(start)
     stale = run.disk.create_file(f"{DIRECTORY}/00000000000000000000.txnindex.cleaned")
     stale.write_at(0, b"an index that the new segment must not have")

@@ -155,7 +155,7 @@ def test_a_removed_file_does_not_come_back() -> None:
 # -- any file -------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_nothing() -> None:
+def test_a_missing_file_is_empty() -> None:
     assert [reader(simulated(), PATH) for reader in READERS] == [None, None, {}, None]
 
 
@@ -197,7 +197,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @settings(deadline=None, max_examples=600)
 @given(raw=damaged())
-def test_whatever_is_in_a_file_only_one_error_comes_of_it(raw: bytes) -> None:
+def test_any_content_of_a_file_gives_one_error(raw: bytes) -> None:
     disk = holding(raw)
     for reader in READERS:
         try:

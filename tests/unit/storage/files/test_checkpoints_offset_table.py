@@ -18,7 +18,7 @@ def table_on(disk: SimulatedDisk) -> OffsetCheckpoint:
     return OffsetCheckpoint(disk, PATH, nullcontext())
 
 
-def test_what_was_told_first_does_not_replace_what_was_told_later() -> None:
+def test_an_earlier_write_does_not_replace_a_later_write() -> None:
     disk = SimulatedDisk()
     table = table_on(disk)
     write_high, write_low = table.told({ORDERS: 100}), table.told({ORDERS: 20})
@@ -27,7 +27,7 @@ def test_what_was_told_first_does_not_replace_what_was_told_later() -> None:
     assert read_offsets(disk, PATH) == {ORDERS: 20}
 
 
-def test_what_was_told_is_written_as_it_was_then() -> None:
+def test_offsets_are_written_as_they_were_when_given() -> None:
     disk = SimulatedDisk()
     offsets = {ORDERS: 100}
     write = table_on(disk).told(offsets)
@@ -36,7 +36,7 @@ def test_what_was_told_is_written_as_it_was_then() -> None:
     assert read_offsets(disk, PATH) == {ORDERS: 100}
 
 
-def test_what_could_not_be_written_is_not_taken_for_written() -> None:
+def test_a_failed_write_does_not_count_as_written() -> None:
     disk = SimulatedDisk()
     table = table_on(disk)
     write_high, write_low = table.told({ORDERS: 100}), table.told({ORDERS: 20})

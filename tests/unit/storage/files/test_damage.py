@@ -14,7 +14,7 @@ def test_it_lies_beside_the_batches() -> None:
     assert damage_path("/00000000000000000042.log") == PATH
 
 
-def test_what_was_noted_is_read() -> None:
+def test_noted_offsets_are_read() -> None:
     disk = SimulatedDisk()
     assert read_damage(disk, PATH) == ()
     write_damage(disk, PATH, NOTED)

@@ -17,14 +17,14 @@ ORDERS = TopicPartition("or-ders.v_2", 12)
 LONGEST = TopicPartition("n" * 249, 2_147_483_647)
 
 
-def test_names_are_those_of_kafka() -> None:
+def test_names_equal_the_names_of_kafka() -> None:
     mark = "000102030405060708090a0b0c0d0e0f"
     assert future_name(ORDERS, MARK) == f"or-ders.v_2-12.{mark}-future"
     assert deleted_name(ORDERS, MARK) == f"or-ders.v_2-12.{mark}-delete"
     assert next(stray_names(ORDERS, MARK)) == f"or-ders.v_2-12.{mark}-stray"
 
 
-def test_each_name_tells_what_it_is() -> None:
+def test_each_name_has_one_meaning() -> None:
     future = future_name(ORDERS, MARK)
     assert future is not None
     assert partition_of(str(ORDERS)) == future_of(future) == ORDERS
@@ -35,7 +35,7 @@ def test_each_name_tells_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["lost+found", "keep-delete", "__cluster_metadata-0", ".lock"])
-def test_what_is_not_ours_is_left_alone(name: str) -> None:
+def test_other_files_are_left_alone(name: str) -> None:
     assert partition_of(name) is None
     assert future_of(name) is None
     assert not is_deleted(name)

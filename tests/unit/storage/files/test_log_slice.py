@@ -13,7 +13,7 @@ def test_a_slice_is_as_long_as_it_says_and_reads_just_that() -> None:
     assert repr(part) == "<LogSlice of 4 bytes at 3>"
 
 
-def test_what_is_appended_later_is_not_in_it() -> None:
+def test_later_appends_are_not_in_a_slice() -> None:
     file = SimulatedDisk().create_file("/file")
     file.write_at(0, b"0123")
     part = LogSlice(file, 0, 4)

@@ -37,7 +37,7 @@ def test_there_are_never_more_than_allowed(files: OpenFiles) -> None:
     assert len(files) == 2
 
 
-def test_the_one_that_was_not_asked_for_longest_is_forgotten(files: OpenFiles) -> None:
+def test_the_least_recently_used_file_is_closed(files: OpenFiles) -> None:
     a, b = files.get("/a"), files.get("/b")
     assert files.get("/a") is a
     files.get("/c")
@@ -45,7 +45,7 @@ def test_the_one_that_was_not_asked_for_longest_is_forgotten(files: OpenFiles) -
     assert files.get("/b") is not b
 
 
-def test_who_still_has_a_forgotten_file_goes_on_using_it(files: OpenFiles) -> None:
+def test_a_user_of_a_dropped_file_goes_on_using_it(files: OpenFiles) -> None:
     a = files.get("/a")
     files.get("/b")
     files.get("/c")
@@ -69,14 +69,14 @@ def test_a_file_that_was_forgotten_is_opened_again_under_its_new_name(files: Ope
         files.get("/a")
 
 
-def test_creating_opens_anew_what_may_have_been_removed(files: OpenFiles) -> None:
+def test_creating_reopens_a_file_that_may_have_been_removed(files: OpenFiles) -> None:
     files.get("/a")
     files.disk.remove("/a")
     files.create("/a")
     assert files.get("/a").read_at(0, 1) == b""
 
 
-def test_a_forgotten_descriptor_closes_when_nobody_uses_it(tmp_path: Path) -> None:
+def test_a_dropped_descriptor_closes_after_its_last_user(tmp_path: Path) -> None:
     files = OpenFiles(KernelDisk(), count_max=1)
     sent_elsewhere = files.create(f"{tmp_path}/a")
     files.create(f"{tmp_path}/b")

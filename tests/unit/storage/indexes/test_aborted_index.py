@@ -106,7 +106,7 @@ def test_a_marker_before_the_segment_is_refused(index: AbortedIndex) -> None:
         index.append(AbortedTransaction(7, 90, 99, 100))
 
 
-def test_truncating_drops_those_whose_marker_is_gone(index: AbortedIndex, path: str) -> None:
+def test_truncating_drops_transactions_without_a_marker(index: AbortedIndex, path: str) -> None:
     for transaction in (FIRST, SECOND, THIRD):
         index.append(transaction)
     index.overlapping(0, 1)
@@ -147,7 +147,7 @@ def test_a_write_that_fails_leaves_no_part_of_an_entry() -> None:
     assert list(AbortedIndex(disk, PATH, BASE).entries()) == [FIRST, SECOND]
 
 
-def test_what_is_synced_survives_a_power_cut() -> None:
+def test_synced_entries_survive_a_power_cut() -> None:
     disk, index = simulated_index()
     index.append(FIRST)
     index.sync()
@@ -181,7 +181,7 @@ def test_an_index_moves_with_its_file(index: AbortedIndex, path: str) -> None:
         (ENTRY.pack(0, *FIRST) + bytes(ENTRY_BYTES), "should end after"),
     ],
 )
-def test_what_cannot_be_an_index_is_found(
+def test_impossible_content_is_found(
     raw: bytes, reason: str, index: AbortedIndex, path: str
 ) -> None:
     Path(path).write_bytes(raw)
@@ -199,9 +199,7 @@ def test_a_file_that_is_shorter_than_it_was_is_corrupt(index: AbortedIndex, path
 
 @settings(deadline=None, max_examples=200)
 @given(raw=st.binary(max_size=150), start=st.integers(-5, 2**62), length=st.integers(0, 2**62))
-def test_whatever_is_in_the_file_only_one_error_comes_of_it(
-    raw: bytes, start: int, length: int
-) -> None:
+def test_any_content_of_the_file_gives_one_error(raw: bytes, start: int, length: int) -> None:
     disk, index = simulated_index()
     disk.create_file(PATH).write_at(0, raw)
     with suppress(CorruptIndexError):

@@ -62,7 +62,7 @@ def test_the_bound_of_a_slice_is_the_first_entry_behind_it(index: OffsetIndex) -
     assert {position: index.offset_from(position) for position in answers} == answers
 
 
-def test_truncating_drops_an_offset_and_what_follows(index: OffsetIndex, path: str) -> None:
+def test_truncating_drops_an_offset_and_all_later_entries(index: OffsetIndex, path: str) -> None:
     for offset in (105, 111, 119):
         index.append(offset, offset)
     index.truncate_to(112)
@@ -120,9 +120,7 @@ def test_entries_that_do_not_follow_are_refused(
         ("00000005 000010", "whole entries"),
     ],
 )
-def test_what_cannot_be_an_index_is_found(
-    raw: str, reason: str, index: OffsetIndex, path: str
-) -> None:
+def test_impossible_content_is_found(raw: str, reason: str, index: OffsetIndex, path: str) -> None:
     Path(path).write_bytes(bytes.fromhex(raw))
     with pytest.raises(CorruptIndexError, match=reason) as caught:
         index.check(0x10000)

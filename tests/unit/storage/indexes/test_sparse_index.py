@@ -118,7 +118,7 @@ def test_a_search_maps_the_file_once_until_it_is_released(
 
 
 @both
-def test_what_was_persisted_after_the_file_was_mapped_is_found(
+def test_entries_persisted_after_the_mapping_are_found(
     kind: Kind, simulated: SimulatedDisk
 ) -> None:
     index = opened(kind, simulated)
@@ -132,7 +132,7 @@ def test_what_was_persisted_after_the_file_was_mapped_is_found(
 
 
 @both
-def test_what_is_near_the_end_is_found_without_the_file(
+def test_entries_near_the_end_are_found_without_the_file(
     kind: Kind, simulated: SimulatedDisk, reads: Reads
 ) -> None:
     index = opened(kind, simulated)
@@ -167,7 +167,7 @@ def test_no_file_stays_open(kind: Kind, tmp_path: Path) -> None:
 
 
 @both
-def test_appending_writes_nothing_and_persisting_only_what_is_new(
+def test_appending_writes_nothing_and_persisting_only_new_entries(
     kind: Kind, simulated: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[int, int]] = []
@@ -235,7 +235,7 @@ def test_a_persist_that_fails_half_way_is_made_good_by_the_next(
 
 
 @both
-def test_what_is_synced_survives_a_power_cut(kind: Kind, simulated: SimulatedDisk) -> None:
+def test_synced_entries_survive_a_power_cut(kind: Kind, simulated: SimulatedDisk) -> None:
     index = opened(kind, simulated)
     fill(index, 20)
     index.persist()
@@ -279,7 +279,7 @@ def test_entries_written_where_others_were_cut_are_the_ones_found(
 
 
 @both
-def test_reset_drops_even_what_cannot_be_read(kind: Kind, simulated: SimulatedDisk) -> None:
+def test_reset_drops_even_unreadable_entries(kind: Kind, simulated: SimulatedDisk) -> None:
     write(simulated, b"\xff" * 5 * kind.ENTRY_BYTES)
     index = opened(kind, simulated)
     with pytest.raises(CorruptIndexError):

@@ -115,9 +115,7 @@ def test_a_single_entry_of_zeros_is_the_first_record_at_the_beginning_of_time(
         ("0000000000000005 000000", "whole entries"),
     ],
 )
-def test_what_cannot_be_an_index_is_found(
-    raw: str, reason: str, index: TimeIndex, path: str
-) -> None:
+def test_impossible_content_is_found(raw: str, reason: str, index: TimeIndex, path: str) -> None:
     Path(path).write_bytes(bytes.fromhex(raw))
     with pytest.raises(CorruptIndexError, match=reason):
         index.check(BASE + 16)

@@ -327,7 +327,7 @@ def test_bytes_behind_the_last_record_are_the_fault_of_no_record() -> None:
 
 @pytest.mark.parametrize("config", [PLAIN, COMPACTED])
 @pytest.mark.parametrize("compression", [codec for codec in Compression if codec])
-def test_what_cannot_be_decompressed_is_refused(
+def test_batches_that_cannot_be_decompressed_are_refused(
     compression: Compression, config: TopicConfig
 ) -> None:
     raw = altered(produced(b"a" * 100, keys=[b"k"]), (ATTRIBUTES, compression))

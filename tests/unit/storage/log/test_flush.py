@@ -71,7 +71,7 @@ class TestHowMuch:
         assert synced == {f"{DIRECTORY}/{base:020d}.log" for base in (3, 6)}
         assert syncs[-1] == (OperationKind.SYNC_DIRECTORY, DIRECTORY)
 
-    def test_what_is_appended_while_it_runs_is_not_durable_by_it(self) -> None:
+    def test_appends_during_a_flush_are_not_durable_by_it(self) -> None:
         folder = LogFolder(SimulatedDisk())
         log = folder.start()
         fill(log, 5)
@@ -213,7 +213,7 @@ class TestFailure:
             log.end_flush(later, NOW_MS)
         assert log.recovery_point == 0
 
-    def test_what_was_not_synced_is_cut_after_the_restart(self) -> None:
+    def test_unsynced_batches_are_cut_after_the_restart(self) -> None:
         folder = LogFolder(SimulatedDisk())
         log = folder.start()
         self.failed(log, folder.disk)

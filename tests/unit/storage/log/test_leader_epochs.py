@@ -76,7 +76,7 @@ def test_an_epoch_ends_where_the_next_begins_and_the_latest_with_the_log() -> No
     assert epochs.end_offset_for(7, 99) == (7, 99)
 
 
-def test_for_an_epoch_that_wrote_nothing_the_one_before_it_answers() -> None:
+def test_an_epoch_without_records_is_answered_by_its_predecessor() -> None:
     epochs = epochs_of((2, 10), (4, 30), (7, 50))
     assert epochs.end_offset_for(3, 99) == (2, 30)
     assert epochs.end_offset_for(6, 99) == (4, 50)
@@ -112,7 +112,7 @@ def test_an_epoch_without_records_is_replaced_by_the_next_at_the_same_offset() -
     assert epochs_of((2, 10), (3, 10), (4, 10)).entries == ((4, 10),)
 
 
-def test_a_new_epoch_drops_what_contradicts_it() -> None:
+def test_a_new_epoch_drops_contradicting_epochs() -> None:
     assert epochs_of((2, 10), (4, 30), (7, 50), (8, 20)).entries == ((2, 10), (8, 20))
     assert epochs_of((2, 10), (4, 30), (7, 50), (3, 60)).entries == ((2, 10), (3, 60))
     assert epochs_of((2, 10), (4, 30), (2, 60)).entries == ((2, 60),)

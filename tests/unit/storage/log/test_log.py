@@ -55,7 +55,7 @@ class TestAppending:
         assert [b.partition_leader_epoch for b in batches_of(log)] == [2, 2, 5]
         assert log.epochs.entries == ((2, 0), (5, 2))
 
-    def test_what_is_not_admitted_is_not_appended(self) -> None:
+    def test_refused_batches_are_not_appended(self) -> None:
         log = new_log(max_message_bytes=200)
         with refused(ErrorCode.MESSAGE_TOO_LARGE):
             log.append_as_leader(batch(value=bytes(200)), 0, NOW_MS)
@@ -157,7 +157,7 @@ class TestFollowing:
         assert offsets_read(log, 0, 9, 1) == [3]
         assert offsets_read(log, 4, 9, 1) == [8]
 
-    def test_a_segment_begins_where_the_one_before_it_ends_even_if_offsets_are_missing(
+    def test_a_segment_begins_at_the_end_of_its_predecessor_despite_missing_offsets(
         self,
     ) -> None:
         log = new_log()
@@ -233,7 +233,7 @@ class TestReading:
         for bytes_max in (0, 1, len(batch()) - 1, len(batch())):
             assert offsets_read(log, 1, 4, bytes_max) == [1]
 
-    def test_what_does_not_fit_is_left_out_if_that_is_wanted(self) -> None:
+    def test_batches_beyond_the_size_are_left_out_on_request(self) -> None:
         log = new_log()
         fill(log, 2)
         size_bytes = len(batch())
@@ -317,12 +317,12 @@ class TestTimestamps:
             expected = next(((t, n) for n, t in enumerate(times) if t >= wanted), None)
             assert answer == expected
 
-    def test_only_what_is_before_the_end_counts(self) -> None:
+    def test_only_records_before_the_end_count(self) -> None:
         log = self.log_with(10, 20, 30, 40)
         assert log.offset_for_timestamp(30, 3) == (30, 2)
         assert log.offset_for_timestamp(30, 2) is None
 
-    def test_only_what_is_after_the_start_counts(self) -> None:
+    def test_only_records_after_the_start_count(self) -> None:
         log = self.log_with(50, 20, 30, 40, 45)
         log.advance_log_start(1)
         assert log.offset_for_timestamp(25, 5) == (30, 2)

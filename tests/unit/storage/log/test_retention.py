@@ -91,13 +91,13 @@ def test_without_timestamps_a_compacted_segment_is_as_old_as_what_it_was_made_fr
         (-1, 0),
     ],
 )
-def test_what_stays_is_never_less_than_retention_bytes(retention_bytes: int, count: int) -> None:
+def test_at_least_retention_bytes_stay(retention_bytes: int, count: int) -> None:
     log = log_of_days(TopicConfig(retention_ms=-1, retention_bytes=retention_bytes))
     assert expired_segments(log, START_MS, log.end_offset) == count
 
 
 @pytest.mark.parametrize("high_watermark", range(5))
-def test_c5_only_what_is_replicated_goes(high_watermark: int) -> None:
+def test_c5_only_replicated_records_are_deleted(high_watermark: int) -> None:
     log = log_of_days(TopicConfig(retention_ms=0, retention_bytes=0))
     assert apply_retention(log, START_MS + 100 * DAY_MS, high_watermark) == high_watermark
     assert log.log_start_offset == high_watermark
@@ -116,7 +116,7 @@ def test_segments_before_the_log_start_go_under_every_policy(policies: set[str])
     assert len(log.segments) == 1
 
 
-def test_a_log_without_the_delete_policy_keeps_what_is_old_and_large() -> None:
+def test_a_log_without_the_delete_policy_keeps_old_and_large_segments() -> None:
     log = log_of_days(compacted(retention_ms=0, retention_bytes=0))
     assert expired_segments(log, START_MS + 100 * DAY_MS, log.end_offset) == 0
 

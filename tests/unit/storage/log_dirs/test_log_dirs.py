@@ -232,7 +232,7 @@ def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start() -> None
     assert not disk.exists(renamed)
 
 
-def test_open_files_are_bounded_whatever_is_read_and_written() -> None:
+def test_open_files_are_bounded_for_any_reads_and_writes() -> None:
     disk = SimulatedDisk()
     dirs = opened(disk, "/a", open_files_max=3)
     logs = [dirs.create(partition, TOPIC_ID, CONFIG, now_ms=0) for partition in ORDERS]
@@ -282,7 +282,7 @@ def test_a_log_that_a_full_disk_does_not_let_us_open_is_opened_later() -> None:
     assert (log.log_start_offset, log.end_offset, folder.unopened) == (3, 20, {})
 
 
-def test_what_belongs_to_no_topic_is_set_aside_and_not_deleted() -> None:
+def test_directories_of_no_topic_are_set_aside_and_not_deleted() -> None:
     disk = SimulatedDisk()
     dirs = opened(disk, "/a")
     for partition in ORDERS[:2]:
@@ -297,7 +297,7 @@ def test_what_belongs_to_no_topic_is_set_aside_and_not_deleted() -> None:
     append(again.create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"another topic")
 
 
-def test_what_belongs_to_no_topic_is_set_aside_again_and_again() -> None:
+def test_directories_of_no_topic_are_set_aside_again_and_again() -> None:
     disk = SimulatedDisk()
     for count in range(1, 4):
         append(opened(disk, "/a").create(ORDERS[0], TOPIC_ID, CONFIG, now_ms=0), b"one")
@@ -339,7 +339,7 @@ def test_a_topic_that_is_made_again_has_nothing_of_the_old_ones_bounds() -> None
     assert (found.log_start_offset, found.end_offset) == (0, 10)
 
 
-def test_a_log_that_somebody_has_moved_between_stopped_disks_is_whole(tmp_path: Path) -> None:
+def test_a_log_moved_between_disks_by_hand_is_whole(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a", "b")]
     filled(KernelDisk(), *paths).close(now_ms=0, broker_epoch=7)
     (tmp_path / "a" / str(ORDERS[0])).rename(tmp_path / "b" / str(ORDERS[0]))

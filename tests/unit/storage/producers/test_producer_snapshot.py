@@ -63,7 +63,7 @@ def test_a_log_without_producers_has_a_snapshot_of_ten_bytes() -> None:
 
 
 @given(entry_lists)
-def test_what_is_written_is_read(written: list[ProducerEntry]) -> None:
+def test_written_properties_are_read(written: list[ProducerEntry]) -> None:
     assert decode_snapshot(encode_snapshot(written), 2**62) == written
 
 

@@ -50,13 +50,13 @@ def end(log: PartitionLog, kind: ControlType = ControlType.ABORT, epoch: int = 0
     log.append_as_leader(marker(kind, PRODUCER, epoch), 0, NOW_MS, origin=Origin.COORDINATOR)
 
 
-def test_what_nobody_has_verified_begins_no_transaction() -> None:
+def test_an_unverified_batch_begins_no_transaction() -> None:
     log = new()
     assert write(log, VERIFIED_ONLY) == ErrorCode.INVALID_TXN_STATE
     assert write(log, VERIFIED_ONLY, is_transactional=False) == ErrorCode.NONE
 
 
-def test_what_is_verified_begins_one_and_then_nobody_is_asked_any_more() -> None:
+def test_a_verified_batch_begins_a_transaction_without_further_questions() -> None:
     log = new()
     assert write(log, verified(log)) == ErrorCode.NONE
     assert log.producers.verification(PRODUCER, 0, 1, is_epoch_bumped=False) is None

@@ -180,7 +180,7 @@ class TestACleanStop:
         assert folder.disk.exists(name(3, "index"))
         check_derived(again.log, contents(again.log))
 
-    def test_what_a_producer_repeats_is_known_again(self) -> None:
+    def test_repeated_batches_are_found_after_a_recovery(self) -> None:
         folder = LogFolder(SimulatedDisk())
         log = folder.start()
         fill(log, 1, producer_id=7, base_sequence=0)
@@ -437,7 +437,7 @@ class TestEpochs:
         assert again.log.epochs.entries == entries
         assert len(again.findings.notes) == 1
 
-    def test_epochs_that_nobody_wrote_in_are_forgotten(self) -> None:
+    def test_epochs_without_records_are_dropped(self) -> None:
         folder = filled(3)
         folder.log.epochs.assign(5, 3)
         assert opened_uncleanly(folder.disk).log.epochs.entries == ((0, 0),)

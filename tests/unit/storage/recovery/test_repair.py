@@ -100,7 +100,7 @@ class Replicas:
 @pytest.mark.parametrize("write", [plain, transactional])
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_log_is_byte_for_byte_what_it_was(
+def test_the_log_has_its_former_bytes(
     write: Callable[[PartitionLog], None], number: int, count: int
 ) -> None:
     replicas = Replicas(write)
@@ -164,7 +164,7 @@ def test_batches_that_cannot_stand_there_are_refused_and_nothing_changes() -> No
     assert len(replicas.log.segments.damaged_from(0)) == 1
 
 
-def test_what_another_replica_has_compacted_away_is_not_missed() -> None:
+def test_records_compacted_away_on_another_replica_are_not_missed() -> None:
     replicas = Replicas()
     replicas.damage(3, 1)
     del replicas.whole[4]

@@ -55,7 +55,7 @@ def scrubbed(log: PartitionLog) -> list[Damage]:
     return found
 
 
-def test_nothing_is_found_in_what_is_sound() -> None:
+def test_no_damage_is_found_in_sound_segments() -> None:
     log = filled().log
     assert [target.path for target in closed_segments(log)] == [name(0), name(3), name(6)]
     assert scrubbed(log) == []
@@ -117,7 +117,7 @@ def test_messages_of_before_kafka_0_11_are_no_loss() -> None:
     assert not folder.log.segments.damaged_from(0)
 
 
-def test_what_changes_meanwhile_is_left_alone() -> None:
+def test_segments_that_change_meanwhile_are_left_alone() -> None:
     folder = filled()
     log = folder.log
     folder.disk.flip_bit(name(3), 70, 0)

@@ -204,7 +204,7 @@ def state_after(found: list[RecordBatch]) -> tuple[object, ...]:
 
 @settings(deadline=None, max_examples=200)
 @given(steps=STEPS)
-def test_what_it_leaves_out_changes_nothing_of_the_producers(
+def test_omitted_records_change_no_producer_state(
     steps: list[tuple[str, int, int]],
 ) -> None:
     block = history(steps)
@@ -237,7 +237,7 @@ def test_of_a_busy_producer_only_the_last_batches_are_left(module: ModuleType) -
     cut=st.integers(0, 2000),
     at=st.sampled_from([0, 0, 0, 75]),
 )
-def test_both_find_the_same_in_whatever_bytes(
+def test_both_find_the_same_in_any_bytes(
     epochs: list[int], flips: list[tuple[int, int]], cut: int, at: int
 ) -> None:
     parts = [stamped(batch(2), BASE_OFFSET + 2 * n, epoch) for n, epoch in enumerate(epochs)]

@@ -89,7 +89,7 @@ def test_an_empty_segment_knows_no_time(disk: SimulatedDisk) -> None:
     assert segment.find(100) is None
 
 
-def test_creating_leaves_nothing_of_what_was_there(segment: Segment, disk: SimulatedDisk) -> None:
+def test_creating_leaves_nothing_of_former_content(segment: Segment, disk: SimulatedDisk) -> None:
     segment.close_for_writing()
     again = Segment.create(OpenFiles(disk), "", 100, tiny(), NOW_MS)
     assert (again.size_bytes, again.end_offset(), again.offset_index.entry_count) == (0, 100, 0)
@@ -196,7 +196,7 @@ class TestUnreadableBatches:
 
 
 class TestCutting:
-    def test_what_is_cut_is_in_no_index_any_more(self, segment: Segment) -> None:
+    def test_truncated_batches_are_in_no_index(self, segment: Segment) -> None:
         segment.truncate(3 * SIZE, 103)
         assert (segment.size_bytes, segment.end_offset()) == (3 * SIZE, 103)
         assert list(segment.offset_index.entries()) == [(102, 2 * SIZE)]
@@ -232,7 +232,7 @@ class TestCutting:
 class TestDamage:
     DAMAGE = Damage(SIZE, 3 * SIZE, 101, 103)
 
-    def test_what_is_fenced_off_is_passed_over(self, segment: Segment) -> None:
+    def test_damaged_ranges_are_skipped(self, segment: Segment) -> None:
         segment.fence_off(self.DAMAGE)
         assert [p.base_offset for p in segment.places(0)] == [100, 103, 104, 105]
         assert [b.base_offset for b in segment.batches(0)] == [100, 103, 104, 105]

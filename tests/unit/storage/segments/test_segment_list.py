@@ -27,7 +27,7 @@ def log() -> PartitionLog:
     return log
 
 
-def test_a_segment_holds_what_comes_before_the_next_one(log: PartitionLog) -> None:
+def test_a_segment_holds_the_offsets_before_the_next_segment(log: PartitionLog) -> None:
     firsts = [log.segments.since(offset)[0].base_offset for offset in (-1, 0, 2, 3, 8, 9, 99)]
     assert firsts == [0, 0, 0, 3, 6, 9, 9]
     assert (len(log.segments), log.segments.base_offset, log.segments.active.base_offset) == (
@@ -56,7 +56,7 @@ def test_an_offset_that_compaction_took_leads_to_the_next_batch_there_is() -> No
     assert (found[0].base_offset, found[1].base_offset) == (3, 5)
 
 
-def test_segments_are_replaced_by_what_covers_the_same(log: PartitionLog) -> None:
+def test_segments_are_replaced_by_segments_of_the_same_range(log: PartitionLog) -> None:
     row = list(log.segments)
     log.segments.replace(row[1:3], [row[1]])
     assert [segment.base_offset for segment in log.segments] == [0, 3, 9]
@@ -135,7 +135,7 @@ def test_bytes_end_with_their_segment() -> None:
     assert found == [offset for offset in range(0, 20, 2) if offset < end_offset]
 
 
-def test_one_that_ends_in_a_later_segment_is_told_too() -> None:
+def test_a_transaction_that_ends_in_a_later_segment_is_returned() -> None:
     log = new_log(segment_bytes=300, index_interval_bytes=0)
     log.append_as_leader(batch(producer_id=4, base_sequence=0, is_transactional=True), 0, NOW_MS)
     for _ in range(10):

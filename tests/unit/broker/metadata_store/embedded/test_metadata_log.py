@@ -36,7 +36,7 @@ def size_of(disk: SimulatedDisk, path: str) -> int:
     return disk.open_file(path).size_bytes()
 
 
-def test_what_was_appended_is_read_again() -> None:
+def test_appended_records_are_read_again() -> None:
     disk = SimulatedDisk()
     log = opened(disk)
     log.append(ids(1, 2), NOW_MS)
@@ -155,7 +155,7 @@ def closed_log(disk: SimulatedDisk) -> None:
     disk.kill()
 
 
-def test_damage_to_what_was_promised_keeps_the_broker_from_starting() -> None:
+def test_damage_in_acknowledged_decisions_prevents_a_start() -> None:
     disk = SimulatedDisk()
     closed_log(disk)
     batch_bytes = size_of(disk, FIRST_SEGMENT) // 4

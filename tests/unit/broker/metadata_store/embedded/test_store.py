@@ -80,7 +80,7 @@ def test_a_first_start_begins_a_cluster_and_later_ones_find_it() -> None:
     assert open_store(disk).image == store.image
 
 
-def test_what_was_answered_is_there_after_a_power_cut() -> None:
+def test_acknowledged_decisions_survive_a_power_cut() -> None:
     disk = SimulatedDisk()
     images = []
 
@@ -100,7 +100,7 @@ def test_what_was_answered_is_there_after_a_power_cut() -> None:
     assert again.image.topic_settings("a") == {"retention.ms": "7"}
 
 
-def test_what_a_dead_process_left_unsynced_is_durable_before_it_is_seen() -> None:
+def test_unsynced_decisions_of_a_dead_process_are_synced_before_they_are_visible() -> None:
     disk = SimulatedDisk()
     open_store(disk)
     log = MetadataLog(disk, LOG_DIR, 0)
@@ -231,7 +231,7 @@ def test_one_flush_serves_all_that_came_meanwhile() -> None:
     tell_held(story)
 
 
-def test_nobody_sees_a_decision_before_it_is_durable_but_the_next_decision() -> None:
+def test_only_the_next_decision_sees_a_decision_before_it_is_durable() -> None:
     async def story(store: EmbeddedMetadataStore, threads: HeldExecutor) -> None:
         heard: list[ClusterImage] = []
         store.subscribe(lambda image, _: heard.append(image))

@@ -101,7 +101,7 @@ async def code_of(task: "asyncio.Task[None]") -> ErrorCode:
 # -- following ------------------------------------------------------------------------------------
 
 
-def test_a_follower_publishes_what_is_committed_and_nothing_else() -> None:
+def test_a_follower_publishes_committed_records_only() -> None:
     async def story(node: Node) -> None:
         node.replica.lose(1, OTHER)
         node.replica.receive(*LEVELS)
@@ -134,7 +134,7 @@ def test_a_metadata_transaction_is_published_at_its_end() -> None:
     tell(story)
 
 
-def test_a_loaded_snapshot_removes_what_it_does_not_mention() -> None:
+def test_a_loaded_snapshot_removes_everything_that_it_lacks() -> None:
     async def story(node: Node) -> None:
         node.replica.lose(1, OTHER)
         node.replica.receive(

@@ -148,7 +148,7 @@ def test_brokers_that_count_on_another_number_in_sync_are_told_of_once(
     assert all("broker 2 has min.insync.replicas=2" in one for one in told)
 
 
-def test_what_cannot_be_read_is_told_with_its_place() -> None:
+def test_an_unreadable_znode_is_reported_with_its_path() -> None:
     async def story(tree: ZooKeeperTree) -> None:
         session = DirectSession(tree)
         await session.commit([Create("/brokers/topics/a", b"?")])

@@ -99,7 +99,7 @@ def test_a_controller_waits_for_the_nodes_of_many_topics_together() -> None:
     asyncio.run(story())
 
 
-def test_what_a_broker_cannot_read_is_told_with_its_place() -> None:
+def test_a_znode_that_a_broker_cannot_read_is_reported_with_its_path() -> None:
     async def story() -> None:
         session = DirectSession(ZooKeeperTree())
         await make_paths(session)

@@ -84,7 +84,7 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(told())
 
 
-def test_what_is_decided_is_there_when_it_is_read_again() -> None:
+def test_decisions_are_there_when_they_are_read_again() -> None:
     keeper = Keeper()
     keeper.write(keeper.controller.bootstrap())
     keeper.create(new_topic("a", 3, 3, retention_ms="5"), new_topic("b", 1, 2))
@@ -121,7 +121,7 @@ def test_a_new_topic_and_its_settings_come_together() -> None:
     assert len(keeper.commits) > 1
 
 
-def test_who_takes_over_in_the_middle_of_a_creation_finds_what_is_to_be_completed() -> None:
+def test_a_successor_finds_the_topic_creation_to_complete() -> None:
     keeper = Keeper()
     keeper.create(new_topic("a", 600, 2), commits_max=1)
     loaded = keeper.loaded()
@@ -131,7 +131,7 @@ def test_who_takes_over_in_the_middle_of_a_creation_finds_what_is_to_be_complete
 
 
 @pytest.mark.parametrize("commits_max", [1, 2, 3, 4])
-def test_who_takes_over_in_the_middle_of_a_deletion_finds_what_is_to_be_removed(
+def test_a_successor_finds_the_topic_deletion_to_complete(
     commits_max: int,
 ) -> None:
     keeper = Keeper()
@@ -149,7 +149,7 @@ def test_who_takes_over_in_the_middle_of_a_deletion_finds_what_is_to_be_removed(
     assert keeper.tree.children("/admin/delete_topics") == empty.children("/admin/delete_topics")
 
 
-def test_replicas_and_who_of_them_is_in_sync_are_written_together() -> None:
+def test_replicas_and_isr_are_written_together() -> None:
     keeper = Keeper()
     keeper.create(new_topic("a", 700, 1))
     moves = [ReassignablePartition(partition_index=n, replicas=[0, 1]) for n in range(700)]
@@ -205,7 +205,7 @@ def test_settings_of_nothing_are_to_be_removed() -> None:
     assert sorted(keeper.loaded().rubbish) == ["/config/topics/a", "/config/topics/gone"]
 
 
-def test_commits_stay_below_what_zookeeper_takes() -> None:
+def test_commits_stay_below_the_limit_of_zookeeper() -> None:
     small: list[list[Operation]] = [[Create(f"/{number}")] for number in range(1200)]
     assert max(map(len, in_commits(small))) == OPERATIONS_PER_COMMIT_MAX
     assert sum(map(len, in_commits(small))) == 1200

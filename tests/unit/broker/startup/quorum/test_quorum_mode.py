@@ -151,7 +151,7 @@ def test_a_node_in_an_unformatted_directory_says_what_to_do() -> None:
     QuorumCluster({1: "broker,controller"}).run(story)
 
 
-def test_a_node_in_the_directory_of_another_node_says_whose_it_is() -> None:
+def test_a_node_in_the_directory_of_another_node_names_that_node() -> None:
     async def story(cluster: QuorumCluster) -> None:
         cluster.format()
         cluster.settings["node.id"] = "7"
