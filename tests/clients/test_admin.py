@@ -146,7 +146,7 @@ def test_a_broker_that_comes_back_in_time_is_asked_again(topic: str) -> None:
         assert admin.offsets.ends([TopicPartition(topic, 0)])
 
 
-def test_time_runs_out_where_nobody_answers(topic: str) -> None:
+def test_a_call_without_a_response_times_out(topic: str) -> None:
     with (
         Broker() as broker,
         Admin(bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=300) as admin,

@@ -73,7 +73,7 @@ def test_a_fenced_producer_can_no_longer_commit(admin: Admin, topic: str) -> Non
 
 
 @pytest.mark.usefixtures("producer")
-def test_a_transaction_is_terminated_and_one_that_is_not_there_is_not_made(
+def test_a_transaction_is_terminated_and_an_unknown_id_creates_none(
     admin: Admin, topic: str
 ) -> None:
     admin.transactions.terminate(topic)

@@ -85,7 +85,7 @@ def test_what_was_not_given_back_is_read_on(story_servers: str, topic: str) -> N
     asyncio.run(story())
 
 
-def test_who_does_not_get_to_unsubscribe_while_it_joins_joins_again(
+def test_an_unsubscribe_interrupted_during_a_join_joins_again(
     story_servers: str, topic: str
 ) -> None:
     Post(story_servers, topic, 1)
@@ -108,7 +108,9 @@ def test_who_does_not_get_to_unsubscribe_while_it_joins_joins_again(
     asyncio.run(story())
 
 
-def test_who_does_not_get_to_unsubscribe_reads_on(story_servers: str, topic: str) -> None:
+def test_an_interrupted_unsubscribe_leaves_the_consumer_reading(
+    story_servers: str, topic: str
+) -> None:
     post = Post(story_servers, topic, 1)
     post.send(1)
 
@@ -125,7 +127,7 @@ def test_who_does_not_get_to_unsubscribe_reads_on(story_servers: str, topic: str
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "close"])
-def test_who_leaves_is_gone_though_a_callback_fails(
+def test_a_member_leaves_although_a_callback_fails(
     story_servers: str, topic: str, end: str
 ) -> None:
     post = Post(story_servers, topic, 1)
@@ -176,7 +178,7 @@ def test_a_listener_that_closes_the_consumer_is_called_once_for_each_partition(
 
 @pytest.mark.parametrize("moment", ["assigned", "revoked"])
 @pytest.mark.parametrize("end", ["unsubscribe", "close"])
-def test_who_ends_in_a_listener_does_not_join_again(
+def test_a_consumer_that_closes_in_a_listener_does_not_join_again(
     story_servers: str, topic: str, moment: str, end: str
 ) -> None:
     post = Post(story_servers, topic, 1)
@@ -211,9 +213,7 @@ def test_who_ends_in_a_listener_does_not_join_again(
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "close"])
-def test_a_listener_may_unsubscribe_whatever_it_was_called_by(
-    story_servers: str, topic: str, end: str
-) -> None:
+def test_a_listener_may_unsubscribe_in_any_call(story_servers: str, topic: str, end: str) -> None:
     post = Post(story_servers, topic, 1)
     heard: list[list[TopicPartition]] = []
 

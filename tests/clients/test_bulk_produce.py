@@ -205,7 +205,7 @@ class Stream:
     ],
     ids=["table", "batch", "reader", "foreign"],
 )
-def test_whatever_speaks_arrow_is_sent(broker: Broker, producer: Producer, form: Any) -> None:
+def test_every_arrow_object_is_sent(broker: Broker, producer: Producer, form: Any) -> None:
     topic = make_topic(broker, 1)
     table = pa.table({"value": pa.array([f"row {number}" for number in range(100)])})
     producer.send_arrow(topic, form(table)).result(SECONDS_MAX)
@@ -309,7 +309,7 @@ def test_single_records_and_bulk_keep_their_order(broker: Broker, producer: Prod
     assert [row[1] for row in read(broker, topic, 1)[0]] == wanted
 
 
-def test_who_waits_is_told_in_every_way(broker: Broker, producer: Producer) -> None:
+def test_every_way_of_waiting_reports_the_delivery(broker: Broker, producer: Producer) -> None:
     topic = make_topic(broker, 1)
     told = threading.Event()
     delivery = producer.send_many(topic, [b"1", b"2"])

@@ -55,7 +55,7 @@ def test_the_cluster_is_described_to_every_version(servers: str) -> None:
         assert answer.error_code == 0
 
 
-def test_authorized_operations_are_told_to_who_asks(servers: str) -> None:
+def test_authorized_operations_are_returned_on_request(servers: str) -> None:
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=True, include_fenced_brokers=True
     )
@@ -112,7 +112,7 @@ def test_topics_come_in_the_order_of_their_names_and_in_pages(servers: str) -> N
         assert found == everything
 
 
-def test_all_topics_can_be_paged_from_the_place_of_one_that_is_gone(servers: str) -> None:
+def test_paging_continues_at_the_place_of_a_deleted_topic(servers: str) -> None:
     gone = Cursor(topic_name="bananas", partition_index=7)
     names = {name for name, _ in listed(page(servers, cursor=gone))}
     assert {"berries", "cherries"} <= names
@@ -176,7 +176,7 @@ def test_topics_are_made_on_use_and_described_at_once(servers: str) -> None:
         assert topic.partitions[0].error_code == 0
 
 
-def test_nothing_is_made_for_who_does_not_allow_it(servers: str) -> None:
+def test_no_topic_is_created_without_permission(servers: str) -> None:
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for _ in range(2):
         answer = metadata(servers, 4, ["unmade"], allow_auto_topic_creation=False)
@@ -215,7 +215,7 @@ def test_a_topic_named_twice_is_described_once(servers: str) -> None:
     assert codes(metadata(servers, 9, ["berries", "berries"])) == [("berries", 0)]
 
 
-def test_operations_are_told_only_to_who_asks(servers: str) -> None:
+def test_operations_are_returned_only_on_request(servers: str) -> None:
     silent = metadata(servers, 10, ["berries"])
     asked = metadata(
         servers,

@@ -71,7 +71,7 @@ def test_topics_are_looked_up_again_before_they_are_too_old(broker: Broker) -> N
     run(broker.bootstrap_servers, work, metadata_max_age_ms=20, retry_backoff_max_ms=10)
 
 
-def test_a_topic_that_is_too_old_is_looked_up_by_who_needs_it(broker: Broker) -> None:
+def test_expired_metadata_is_fetched_by_the_next_call_that_needs_it(broker: Broker) -> None:
     async def work(view: ClusterView) -> None:
         first = await view.topic("letters")
         assert await view.topic("letters") is not first

@@ -91,7 +91,7 @@ def test_a_slow_consumer_fetches_no_more_than_its_buffer_holds() -> None:
                 assert offsets == list(range(1000))
 
 
-def test_a_full_partition_that_is_paused_keeps_nobody_waiting() -> None:
+def test_a_full_paused_partition_delays_no_other_partition() -> None:
     with Broker() as broker:
         servers = broker.bootstrap_servers
         full, empty = new_topic(servers), new_topic(servers)
@@ -232,7 +232,7 @@ def test_the_asyncio_face_reads_seeks_and_iterates() -> None:
 # -- leaders ------------------------------------------------------------------------------------
 
 
-def test_a_hint_who_leads_now_counts_if_it_is_news_and_the_leader_can_be_found() -> None:
+def test_a_leader_hint_counts_if_it_is_newer_and_the_leader_is_known() -> None:
     async def story(servers: str, topic: str) -> None:
         async with ClusterView(read_client_settings({"bootstrap.servers": servers}, {})) as view:
             name, elsewhere = TopicPartition(topic, 0), Address("127.0.0.1", 1)

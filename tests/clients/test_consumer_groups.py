@@ -124,7 +124,7 @@ def test_a_group_is_moved_from_eager_to_cooperative_one_member_after_the_other(
     poll_until([new, last], lambda: together([new, last], 4))
 
 
-def test_a_static_member_restarts_and_nobody_else_notices(
+def test_a_static_member_restarts_without_a_rebalance(
     story_servers: str, topic: str, make: Make
 ) -> None:
     Post(story_servers, topic, 4)
@@ -140,7 +140,7 @@ def test_a_static_member_restarts_and_nobody_else_notices(
     assert first.consumer.group_metadata().generation_id == generation_id
 
 
-def test_a_consumer_whose_instance_id_is_used_twice_is_told_so(
+def test_a_consumer_with_a_used_instance_id_gets_an_error(
     story_servers: str, topic: str, make: Make
 ) -> None:
     Post(story_servers, topic, 1)
@@ -204,7 +204,7 @@ def test_a_handler_that_takes_too_long_loses_its_partitions(
     assert slow.heard[0] == ("lost", post.all())
 
 
-def test_who_has_lost_its_partitions_commits_nothing_in_a_transaction(
+def test_a_consumer_without_its_partitions_commits_nothing_in_a_transaction(
     story_servers: str, topic: str, make: Make
 ) -> None:
     post = Post(story_servers, topic, 1)
@@ -390,7 +390,7 @@ class Reluctant(CuttingProxy):
             await target.drain()
 
 
-def test_nobody_waits_for_who_has_left_before_it_knew_its_name() -> None:
+def test_no_member_waits_for_a_member_that_left_before_it_had_an_id() -> None:
     proxy = Reluctant()
     with broker_behind(proxy, SETTINGS) as servers, closing_members() as make:
         Post(servers, "letters", 2)
@@ -457,7 +457,7 @@ def test_a_commit_that_has_to_wait_for_a_rebalance_does_not_keep_polls_awake(
     poll_until([silent, busy, newcomer], lambda: bool(newcomer.heard))
 
 
-def test_who_unsubscribes_leaves_and_may_subscribe_to_something_else(
+def test_a_consumer_that_unsubscribes_leaves_and_may_subscribe_again(
     story_servers: str, topic: str, make: Make
 ) -> None:
     letters, parcels = Post(story_servers, f"{topic}-a", 1), Post(story_servers, f"{topic}-b", 1)
@@ -524,7 +524,9 @@ def test_a_rebalance_can_be_enforced(
     assert told == [reason or ENFORCED]
 
 
-def test_who_joins_already_need_not_be_told_to(story_servers: str, topic: str, make: Make) -> None:
+def test_a_joining_member_ignores_further_rebalances(
+    story_servers: str, topic: str, make: Make
+) -> None:
     Post(story_servers, topic, 2)
     silent = make(story_servers, topic, topic)
     poll_until([silent], lambda: len(silent.share) == 2)
@@ -686,7 +688,7 @@ class Alphabetical(RangeAssignor):
         return assignment | {name: [] for name in others}
 
 
-def test_an_own_assignor_decides_who_reads(story_servers: str, topic: str, make: Make) -> None:
+def test_an_own_assignor_assigns_the_partitions(story_servers: str, topic: str, make: Make) -> None:
     Post(story_servers, topic, 3)
     settings = {"partition_assignment_strategy": [Alphabetical()]}
     members = [make(story_servers, topic, topic, **settings) for _ in range(2)]

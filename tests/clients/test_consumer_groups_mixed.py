@@ -21,7 +21,7 @@ from tests.clients.group_members import (
 @pytest.mark.parametrize(
     ("join", "strategy"), MIXED, ids=[f"{join.__name__}-{strategy}" for join, strategy in MIXED]
 )
-def test_members_of_another_library_share_with_ours_whoever_leads(
+def test_members_of_another_library_share_with_ours_under_any_leader(
     story_servers: str, topic: str, join: Callable[..., Member], strategy: str
 ) -> None:
     post = Post(story_servers, topic, 4)
@@ -46,7 +46,7 @@ def test_members_of_another_library_share_with_ours_whoever_leads(
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-def test_four_libraries_share_one_group_whoever_leads(
+def test_four_libraries_share_one_group_under_any_leader(
     story_servers: str, topic: str, strategy: str
 ) -> None:
     post = Post(story_servers, topic, 8)

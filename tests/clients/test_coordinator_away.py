@@ -95,7 +95,7 @@ def test_what_stays_is_read_while_what_goes_waits_for_its_commit(broker: Broker)
         assert [row.offset for row in committed.values()] == [5]
 
 
-def test_who_wants_back_what_was_to_go_keeps_it(broker: Broker) -> None:
+def test_a_consumer_keeps_a_partition_that_it_subscribes_to_again(broker: Broker) -> None:
     post = Post(broker.bootstrap_servers, "letters", 1)
     Post(broker.bootstrap_servers, "others", 1)
     with closing_members() as make:
@@ -203,7 +203,7 @@ def test_wakeup_ends_a_commit_that_waits(broker: Broker) -> None:
         assert [row.offset for row in committed.values()] == [1]
 
 
-def test_wakeup_does_not_disturb_the_last_commit_of_who_closes(broker: Broker) -> None:
+def test_wakeup_does_not_disturb_the_last_commit_of_a_closing_consumer(broker: Broker) -> None:
     post = Post(broker.bootstrap_servers, "letters", 1)
     post.send(1)
     with closing_members() as make:

@@ -114,7 +114,7 @@ def test_single_records_and_bulk_keep_their_order(
     assert values(read(servers, topic, 600)) == [b"%d" % n for n in range(600)]
 
 
-def test_who_flushes_in_place_of_waiting_gets_everything(topic: str, producer: Producer) -> None:
+def test_a_flush_in_place_of_a_wait_completes_every_record(topic: str, producer: Producer) -> None:
     for number in range(200):
         delivery = producer.send(topic, b"x")
         producer.flush(SECONDS)
@@ -122,7 +122,7 @@ def test_who_flushes_in_place_of_waiting_gets_everything(topic: str, producer: P
         assert delivery.result().offset == number
 
 
-def test_a_full_buffer_is_waited_for_beside_others_who_wait(servers: str, topic: str) -> None:
+def test_several_threads_wait_for_a_full_buffer(servers: str, topic: str) -> None:
     with Producer(bootstrap_servers=servers, linger_ms=0, buffer_memory=1_500) as producer:
         threads = [
             threading.Thread(
@@ -175,7 +175,7 @@ class MeddlingProxy(CuttingProxy):
                 await asyncio.sleep(0.001)
 
 
-def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> None:
+def test_responses_in_pieces_and_unexpected_responses_have_no_effect(topic: str) -> None:
     with (
         broker_behind(MeddlingProxy(every=1)) as servers,
         Producer(bootstrap_servers=servers, linger_ms=0) as producer,
@@ -205,7 +205,7 @@ class HoldingProxy(CuttingProxy):
         self.is_holding = False
 
 
-def test_a_batch_that_is_sent_again_is_not_forgotten_when_the_one_before_it_is_taken(
+def test_a_batch_to_be_sent_again_stays_when_the_batch_before_it_is_acknowledged(
     topic: str,
 ) -> None:
     proxy = HoldingProxy(every=1)
@@ -335,7 +335,7 @@ def test_an_answer_that_does_not_come_is_waited_for_by_the_sender(topic: str) ->
         assert delivery.result(SECONDS).offset == 3
 
 
-def test_closing_wakes_who_waits_for_an_answer(topic: str) -> None:
+def test_closing_wakes_a_thread_that_waits_for_a_response(topic: str) -> None:
     with Broker() as broker:
         producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
         send_and_wait(producer, topic, 3)

@@ -85,9 +85,7 @@ def test_an_offset_that_is_not_there_is_out_of_range(
     )
 
 
-def test_the_first_batch_comes_whole_whatever_the_limits_are(
-    client: PlainSocket, topic: str
-) -> None:
+def test_the_first_batch_is_returned_whole_under_any_limit(client: PlainSocket, topic: str) -> None:
     for how in ({"partition_max_bytes": 1}, {"max_bytes": 1}, {"max_bytes": 0}):
         answer = client.fetch(topic, 1, **how)
         assert len(answer.records) == BATCH_BYTES
@@ -129,7 +127,7 @@ def test_a_reader_in_an_old_segment_does_not_wait_for_more(client: PlainSocket) 
     ("leader_epoch", "code"),
     [(0, ErrorCode.NONE), (-1, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_who_believes_in_another_leader_is_told(
+def test_a_fetch_with_another_leader_epoch_gets_an_error(
     client: PlainSocket, topic: str, leader_epoch: int, code: ErrorCode
 ) -> None:
     assert client.fetch(topic, leader_epoch=leader_epoch).error_code == code
@@ -145,7 +143,7 @@ def test_a_log_that_went_another_way_is_told_where_it_left(client: PlainSocket, 
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_nobody_fetches_as_a_follower(client: PlainSocket, topic: str) -> None:
+def test_clients_cannot_fetch_as_followers(client: PlainSocket, topic: str) -> None:
     assert client.fetch(topic, replica_id=1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     answer = client.fetch(topic, replica_id=1, leader_epoch=0)
     assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -157,9 +155,7 @@ def test_nobody_fetches_as_a_follower(client: PlainSocket, topic: str) -> None:
     assert client.fetch(topic, replica_id=-2).error_code == 0, "a consumer that looks closely"
 
 
-def test_a_topic_that_is_not_there_keeps_nobody_from_waiting(
-    client: PlainSocket, topic: str
-) -> None:
+def test_an_unknown_topic_does_not_end_the_wait(client: PlainSocket, topic: str) -> None:
     answer = client.fetch("no such topic", max_wait_ms=LONG_MS, min_bytes=1)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request = fetch_request(topic, 9, max_wait_ms=LONG_MS, min_bytes=1)
@@ -171,7 +167,7 @@ def test_a_topic_that_is_not_there_keeps_nobody_from_waiting(
     assert missing.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_who_waits_for_many_partitions_looks_only_into_those_that_are_written_to(
+def test_a_waiting_fetch_reads_only_the_partitions_with_new_records(
     broker: Broker, client: PlainSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create("many", 50)

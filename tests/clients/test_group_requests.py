@@ -196,7 +196,7 @@ def test_a_group_that_is_not_there_is_an_error_since_version_6(connection: Plain
     assert "nobody" in new.error_message
 
 
-def test_what_may_be_done_with_a_group_is_told_to_who_asks(connection: PlainSocket) -> None:
+def test_authorized_operations_of_a_group_are_returned_on_request(connection: PlainSocket) -> None:
     with_member(connection, "g")
     request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
     (group,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 6, request).groups
@@ -264,7 +264,7 @@ def test_a_full_group_admits_no_member(tmp_path: Path) -> None:
         assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_offsets_expire_also_if_nobody_asks_after_a_restart(tmp_path: Path) -> None:
+def test_offsets_expire_after_a_restart_without_a_request(tmp_path: Path) -> None:
     with (
         Broker(SETTINGS, data_dir=str(tmp_path)) as broker,
         PlainSocket(broker) as connection,
@@ -305,7 +305,7 @@ def test_the_topic_of_offsets_has_kafkas_settings_and_may_be_deleted(
     assert commit(connection, "g", "topic")[0] == 0
 
 
-def test_who_comes_while_groups_are_loaded_is_asked_to_come_again(
+def test_requests_while_groups_are_loaded_get_a_retriable_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (

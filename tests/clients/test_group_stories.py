@@ -79,7 +79,7 @@ def _share(member: Member) -> int:
     return len(member.partitions())
 
 
-def test_a_static_member_comes_back_to_its_partitions_and_nobody_else_notices(
+def test_a_static_member_returns_to_its_partitions_without_a_rebalance(
     driver: Driver, topic: str
 ) -> None:
     create(driver.servers, topic)

@@ -46,7 +46,7 @@ def send(broker: Broker, data: bytes) -> None:
         stranger.close()
 
 
-def test_thousands_ofdamaged_frames_disturb_nobody(broker: Broker) -> None:
+def test_thousands_of_damaged_frames_delay_no_client(broker: Broker) -> None:
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
     stream = [damaged_frame(dice) for _ in range(FRAMES)]
@@ -80,7 +80,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(broker: Bro
     assert length > 10
 
 
-def test_half_a_frame_and_a_crowd_of_silent_connections_disturb_nobody(broker: Broker) -> None:
+def test_half_a_frame_and_many_silent_connections_delay_no_client(broker: Broker) -> None:
     crowd = [connect(broker) for _ in range(200)]
     for stranger in crowd[::2]:
         stranger.sendall(struct.pack(">i", 1000) + b"half")

@@ -143,7 +143,7 @@ def test_100_000_partitions_in_one_request_are_answered(key: ApiKey, calm: Watch
     assert size_bytes > 1_000_000
 
 
-def test_the_largest_request_of_every_api_holds_nobody_up(calm: WatchedProcess) -> None:
+def test_the_largest_request_of_every_api_delays_no_client(calm: WatchedProcess) -> None:
     with RawConnection(calm.servers) as connection:
         asked = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         offered = connection.ask(ApiKey.API_VERSIONS, 3, asked).api_keys

@@ -158,7 +158,7 @@ def test_a_broker_that_restarts_is_found_again(topic: str, tmp_path: Path) -> No
     assert found == [b"%d" % number for number in range(30)]
 
 
-def test_answers_in_pieces_and_answers_to_nobody_disturb_nobody(topic: str) -> None:
+def test_responses_in_pieces_and_unexpected_responses_have_no_effect(topic: str) -> None:
     with broker_behind(MeddlingProxy(every=1)) as servers, transactional(servers) as producer:
         for number in range(60):
             commit_one(producer, topic, b"%d" % number)

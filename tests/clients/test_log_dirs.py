@@ -169,7 +169,7 @@ def test_folders_tell_what_is_in_them_and_how_much_room_they_have(broker: Broker
 
 
 @pytest.mark.parametrize("flush_messages", ["1", str(2**63 - 1)])
-def test_a_partition_moves_while_it_is_written_and_nobody_notices(
+def test_a_partition_moves_while_it_is_written_without_an_error(
     tmp_path: Path, flush_messages: str
 ) -> None:
     settings = {

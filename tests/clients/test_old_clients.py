@@ -224,7 +224,9 @@ def test_librdkafka_speaks_as_old_as_it_can(broker: Broker) -> None:
     consumer.close()
 
 
-def test_a_large_fetch_of_an_old_client_stops_nobody(broker: Broker, client: PlainSocket) -> None:
+def test_a_large_fetch_of_an_old_client_delays_no_client(
+    broker: Broker, client: PlainSocket
+) -> None:
     """A conversion of hundreds of thousands of records does not block other clients' requests."""
     client.create("huge")
     many = batch(*[b"tiny"] * 60_000)

@@ -112,7 +112,7 @@ def test_each_partition_has_its_own_outcome(client: PlainSocket) -> None:
     ]
 
 
-def test_who_does_not_listen_is_hung_up_on_when_there_is_something_to_say(
+def test_an_error_without_a_response_closes_the_connection(
     broker: Broker, client: PlainSocket
 ) -> None:
     client.create("silent")
@@ -193,7 +193,7 @@ def test_what_a_topic_wants_compressed_otherwise_is_compressed_on_a_thread(
     assert all(one.has_valid_crc() for one in found)
 
 
-def test_batches_of_one_connection_keep_their_order_whatever_their_codecs_are(
+def test_batches_of_one_connection_keep_their_order_with_any_codecs(
     client: PlainSocket,
 ) -> None:
     client.create("codecs", compression_type="gzip")

@@ -140,7 +140,7 @@ def test_a_synchronous_delivery_can_be_awaited_elsewhere(
     assert asyncio.run(story()) == 0
 
 
-def test_who_waits_does_not_linger(servers: str, topic: str) -> None:
+def test_a_record_that_is_waited_for_does_not_linger(servers: str, topic: str) -> None:
     with Producer(bootstrap_servers=servers, linger_ms=600_000) as producer:
         producer.send(topic, b"first").result(SECONDS)
         producer.send(topic, b"second")
@@ -270,7 +270,7 @@ def waited_for(
         yield made
 
 
-def test_who_waits_for_each_record_is_counted_once(
+def test_every_awaited_record_is_counted_once(
     servers: str, topic: str, waited_for: Producer
 ) -> None:
     told: list[int] = []
@@ -326,7 +326,7 @@ def test_threads_that_wait_lose_and_double_nothing(
         assert mine == [b"%d" % number for number in range(300)]
 
 
-def test_many_who_wait_for_one_record_all_hear_of_it(topic: str, waited_for: Producer) -> None:
+def test_every_waiter_of_a_record_gets_its_result(topic: str, waited_for: Producer) -> None:
     for number in range(50):
         delivery = waited_for.send(topic, b"x")
         with ThreadPoolExecutor(3) as pool:
@@ -335,7 +335,7 @@ def test_many_who_wait_for_one_record_all_hear_of_it(topic: str, waited_for: Pro
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_who_waits_for_each_record_hears_of_it_though_answers_are_lost(
+def test_every_awaited_record_gets_a_result_although_responses_are_lost(
     topic: str, linger_ms: int
 ) -> None:
     with losing_answers(every=10) as (proxy, servers):

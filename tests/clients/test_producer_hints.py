@@ -70,7 +70,7 @@ def leave_as_it_is(_: ProduceResponse) -> None:
     """Change nothing."""
 
 
-def test_who_is_told_the_new_leader_does_not_wait_before_asking_it(topic: str) -> None:
+def test_a_hint_of_the_new_leader_is_followed_without_a_delay(topic: str) -> None:
     hint = refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderIdAndEpoch(leader_id=1, leader_epoch=99))
     with altered(leave_as_it_is, hint, retry_backoff_ms=100_000) as producer:
         producer.send(topic, b"first").result(SECONDS)

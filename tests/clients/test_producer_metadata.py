@@ -40,9 +40,7 @@ def test_a_topic_that_was_deleted_is_made_again_by_the_next_record(
     assert is_there(servers, topic)
 
 
-def test_a_topic_that_was_deleted_stays_so_where_nobody_may_make_it(
-    servers: str, topic: str
-) -> None:
+def test_a_deleted_topic_is_not_created_again_without_permission(servers: str, topic: str) -> None:
     make_topic(servers, topic)
     with Producer(
         bootstrap_servers=servers,
@@ -75,7 +73,7 @@ def test_a_deleted_topic_is_not_made_again_by_looking_at_it(servers: str, topic:
     assert not is_there(servers, topic)
 
 
-def test_a_topic_that_nobody_sends_to_is_not_looked_at_any_more(servers: str, topic: str) -> None:
+def test_the_metadata_of_an_unused_topic_is_not_refreshed(servers: str, topic: str) -> None:
     async def work() -> None:
         async with AsyncProducer(
             bootstrap_servers=servers,

@@ -51,7 +51,7 @@ def subscription(connection: RawConnection, client_id: bytes = bytes(16)) -> Any
     return connection.ask(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, request)
 
 
-def test_clients_are_told_of_telemetry_once_somebody_wants_some(servers: str) -> None:
+def test_telemetry_is_offered_once_a_subscription_exists(servers: str) -> None:
     assert not TELEMETRY & offered(servers)
     assert alter(servers, CLIENT_METRICS, "all", (SET, "metrics", "*")).error_code == 0
     assert offered(servers) >= TELEMETRY

@@ -104,7 +104,7 @@ def test_a_killed_broker_is_missed_and_comes_back_to_its_port_and_its_data(
 
 
 @pytest.mark.usefixtures("needs_zookeeper")
-def test_a_paused_broker_answers_nobody_until_it_is_resumed(cluster: Cluster) -> None:
+def test_a_paused_broker_answers_no_request_until_it_is_resumed(cluster: Cluster) -> None:
     broker = cluster.brokers[1]
     broker.pause()
     stat = Path(f"/proc/{broker.pid}/stat").read_text()
@@ -222,7 +222,7 @@ def test_what_is_missing_for_zookeeper_is_said(
         Cluster(1, zookeeper=True)
 
 
-def test_a_reserved_port_is_given_to_its_server_and_to_nobody_else() -> None:
+def test_a_reserved_port_is_given_to_its_server_only() -> None:
     port = ReservedPort()
     with socket.socket() as greedy, pytest.raises(OSError, match="in use"):
         greedy.bind(("127.0.0.1", port.number))
@@ -234,7 +234,7 @@ def test_a_reserved_port_is_given_to_its_server_and_to_nobody_else() -> None:
     port.release()
 
 
-def test_who_waits_too_long_is_told_for_what() -> None:
+def test_a_timeout_names_the_missing_condition() -> None:
     began = time.monotonic()
     with pytest.raises(ClusterError, match="nothing came"):
         wait_until(lambda: False, 0.05, lambda: "nothing came")

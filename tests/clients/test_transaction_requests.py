@@ -125,7 +125,7 @@ def client(broker: Broker) -> Iterator[Transactional]:
         yield connection
 
 
-def test_every_end_brings_a_new_epoch_and_whoever_did_not_hear_is_told_again(
+def test_every_end_brings_a_new_epoch_and_a_repetition_the_same_response(
     broker: Broker, client: Transactional, topic: str
 ) -> None:
     client.create(topic)
@@ -201,7 +201,7 @@ def test_of_a_transaction_all_partitions_are_added_or_none(
     assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_who_goes_on_at_once_waits_for_the_markers_and_is_not_sent_away(
+def test_the_next_transaction_waits_for_the_markers_without_an_error(
     client: Transactional, topic: str
 ) -> None:
     client.create(topic)
@@ -223,7 +223,7 @@ def test_who_goes_on_at_once_waits_for_the_markers_and_is_not_sent_away(
         assert added.results_by_partition[0].partition_error_code == ErrorCode.NONE
 
 
-def test_whoever_ends_a_prepared_transaction_for_another_may_keep_it(
+def test_another_producer_may_keep_a_prepared_transaction(
     broker: Broker, client: Transactional, topic: str
 ) -> None:
     client.create(topic)

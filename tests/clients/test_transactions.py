@@ -135,7 +135,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         assert everything == [b"first", b"second", b"regretted", b"third"]
 
 
-def test_a_zombie_is_fenced_by_who_comes_after_it(
+def test_a_zombie_is_fenced_by_its_successor(
     broker: Broker, kind: type[TransactionalProducer], topic: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -199,7 +199,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(broker: Broker, topic: str
     assert read(servers, topic, "read_uncommitted") == [b"too late"]
 
 
-def test_nobody_may_ask_for_more_time_than_the_broker_allows(broker: Broker) -> None:
+def test_a_timeout_above_the_limit_of_the_broker_is_refused(broker: Broker) -> None:
     with PlainSocket(broker) as client:
         request = InitProducerIdRequest(transactional_id="slow", transaction_timeout_ms=100_001)
         answer = client.ask(ApiKey.INIT_PRODUCER_ID, 5, request)

@@ -183,7 +183,7 @@ def test_offsets_that_cannot_be_committed_are_refused_and_spoil_nothing(
             producer.send_offsets_to_transaction(None, "g")  # type: ignore[arg-type]
 
 
-def test_who_waits_in_vain_for_a_partition_is_told_which(broker: Broker, topic: str) -> None:
+def test_a_timeout_for_a_partition_names_it(broker: Broker, topic: str) -> None:
     with make(broker, topic, max_block_ms=2_000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -192,9 +192,7 @@ def test_who_waits_in_vain_for_a_partition_is_told_which(broker: Broker, topic: 
             producer.send_offsets_to_transaction({(topic, 7): 1}, topic)
 
 
-def test_offsets_that_somebody_did_not_wait_for_are_not_committed(
-    broker: Broker, topic: str
-) -> None:
+def test_offsets_of_an_interrupted_call_are_not_committed(broker: Broker, topic: str) -> None:
     async def run() -> None:
         producer = AsyncProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic)
         async with producer:
@@ -246,7 +244,7 @@ def test_a_member_that_is_gone_commits_nothing_and_the_producer_goes_on(
     read_until(broker.bootstrap_servers, topic, [b"copied again"])
 
 
-def test_who_comes_second_fences_the_first(broker: Broker, topic: str) -> None:
+def test_the_second_producer_fences_the_first(broker: Broker, topic: str) -> None:
     servers = broker.bootstrap_servers
     with make(broker, topic) as zombie, make(broker, topic) as successor:
         zombie.init_transactions()
@@ -458,9 +456,7 @@ def test_a_broker_that_restarts_within_a_transaction_loses_nothing(
         assert committed_offset(broker.bootstrap_servers, topic, topic) == 5
 
 
-def test_a_commit_whose_time_is_up_is_called_again_and_nothing_else_is(
-    broker: Broker, topic: str
-) -> None:
+def test_after_a_timeout_only_the_commit_may_be_called_again(broker: Broker, topic: str) -> None:
     with make(broker, topic, max_block_ms=300, retry_backoff_max_ms=100) as producer:
         _wait_and_init(producer)
         producer.begin_transaction()
@@ -599,9 +595,7 @@ def prepared(broker: Broker, topic: str) -> PreparedTxnState:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_prepared_transaction_waits_for_who_knows_its_end(
-    two_phases: Broker, is_known: bool
-) -> None:
+def test_a_prepared_transaction_waits_for_its_decision(two_phases: Broker, is_known: bool) -> None:
     topic = f"two-phases-{is_known}"
     make_topic(two_phases.bootstrap_servers, topic)
     state = prepared(two_phases, topic)
@@ -620,7 +614,7 @@ def test_a_prepared_transaction_waits_for_who_knows_its_end(
     read_until(two_phases.bootstrap_servers, topic, wanted)
 
 
-def test_a_prepared_transaction_is_completed_by_who_prepared_it(two_phases: Broker) -> None:
+def test_a_prepared_transaction_is_completed_by_its_producer(two_phases: Broker) -> None:
     topic = "by-itself"
     make_topic(two_phases.bootstrap_servers, topic)
     with make(two_phases, topic, transaction_two_phase_commit_enable=True) as producer:

@@ -64,7 +64,7 @@ def test_what_cannot_be_sent_is_named(
         producer.send(topic, **record)
 
 
-def test_a_callback_that_would_end_the_program_hurts_nobody(
+def test_a_callback_that_raises_system_exit_has_no_effect(
     story_servers: str, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(story_servers, 2)

@@ -32,7 +32,7 @@ def create_through_a_failure(admin: Admin, topic: str) -> None:
     assert len(admin.topics.describe(topic)[topic].partitions) == 1
 
 
-def test_a_partition_is_moved_and_led_by_whom_it_should_be(admin: Admin, watcher: Watcher) -> None:
+def test_a_moved_partition_is_led_by_its_preferred_replica(admin: Admin, watcher: Watcher) -> None:
     name = TopicPartition("moving", 0)
     admin.topics.create("moving", assignments={0: [1, 2]})
     watcher.wait_until(lambda: watcher.in_sync("moving") == {1, 2})

@@ -10,7 +10,9 @@ RECORDS = 10_000
 FEW_RECORDS = 1_000
 
 
-def test_all_is_copied_once_by_librdkafka_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
+def test_librdkafka_copies_every_record_once_under_kills(
+    cluster: Cluster, watcher: Watcher
+) -> None:
     with copied(watcher, cluster, "Librdkafka", RECORDS) as copying:
         for happens in (
             copying.kill_copier,
@@ -25,7 +27,7 @@ def test_all_is_copied_once_by_librdkafka_whoever_dies(cluster: Cluster, watcher
     assert not copying.happened["copier stuck"]
 
 
-def test_all_is_copied_once_by_ottla_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
+def test_ottla_copies_every_record_once_under_kills(cluster: Cluster, watcher: Watcher) -> None:
     with copied(watcher, cluster, "Ottla", RECORDS // 2) as copying:
         for happens in (
             copying.kill_copier,
@@ -43,7 +45,7 @@ def test_all_is_copied_once_by_ottla_whoever_dies(cluster: Cluster, watcher: Wat
 
 
 @pytest.mark.exhaustive
-def test_all_is_copied_once_by_aiokafka_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
+def test_aiokafka_copies_every_record_once_under_kills(cluster: Cluster, watcher: Watcher) -> None:
     with copied(watcher, cluster, "AioKafka", FEW_RECORDS) as copying:
         for happens in (copying.kill_copier, copying.wake_zombie, copying.kill_leader):
             if copying.goes_on():

@@ -33,9 +33,7 @@ def test_nothing_is_lost_when_this_one_sleeps_for_longer_than_its_session(
         pause(story, role)
 
 
-def test_nobody_hears_of_brokers_that_are_restarted_one_after_the_other(
-    cluster: Cluster, watcher: Watcher
-) -> None:
+def test_a_rolling_restart_gives_clients_no_error(cluster: Cluster, watcher: Watcher) -> None:
     with told_by_ours("ours-rolling", cluster, watcher) as story:
         before = [one.troubles for one in story.members]
         for broker in cluster.brokers.values():
@@ -69,7 +67,7 @@ def test_partitions_that_move_to_other_brokers_are_followed(
         story.whole_again()
 
 
-def test_two_copiers_copy_everything_once_whoever_dies(cluster: Cluster, watcher: Watcher) -> None:
+def test_two_copiers_copy_every_record_once_under_kills(cluster: Cluster, watcher: Watcher) -> None:
     with copied_in_cluster(watcher, cluster, "ours-copier") as deaths:
         copying = deaths.copying
         deaths.kill_transaction_coordinator(0)
@@ -80,7 +78,7 @@ def test_two_copiers_copy_everything_once_whoever_dies(cluster: Cluster, watcher
         copying.goes_on()
 
 
-def test_who_has_read_what_an_unclean_election_threw_away_is_told(
+def test_a_consumer_of_records_lost_by_an_unclean_election_gets_an_error(
     cluster: Cluster, watcher: Watcher
 ) -> None:
     name = TopicPartition("unclean", 0)

@@ -9,9 +9,7 @@ from tests.cluster.stories import ASSIGNMENT, Story, told
 from tests.cluster.watching import Watcher
 
 
-def test_brokers_are_restarted_one_after_the_other_and_nobody_is_told_of_a_failure(
-    cluster: Cluster, watcher: Watcher
-) -> None:
+def test_a_rolling_restart_fails_no_request(cluster: Cluster, watcher: Watcher) -> None:
     with told("rolling", cluster, watcher, member_count=2) as story:
         before = sum(member.assignments for member in story.members)
         for broker in cluster.brokers.values():

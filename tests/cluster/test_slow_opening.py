@@ -108,7 +108,9 @@ async def both_have_the_topic(pair: Pair) -> None:
     await second.stop()
 
 
-def test_who_opens_its_logs_is_not_waited_for(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_the_cluster_does_not_wait_for_a_broker_that_opens_logs(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
     async def story() -> None:
         pair = Pair(f"{zookeeper.hosts}/others", tmp_path)
         await both_have_the_topic(pair)
@@ -130,7 +132,7 @@ def test_who_opens_its_logs_is_not_waited_for(zookeeper: ZooKeeperServer, tmp_pa
     asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))
 
 
-def test_who_is_stopped_while_it_opens_its_logs_leaves_no_mark(
+def test_a_broker_stopped_while_it_opens_logs_leaves_no_clean_mark(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     async def story() -> None:
@@ -166,7 +168,7 @@ def launch(pair: Pair, number: int) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_who_is_told_to_stop_while_it_waits_to_be_registered_closes_its_logs(
+def test_a_broker_stopped_before_its_registration_closes_its_logs(
     zookeeper: ZooKeeperServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     async def story() -> None:

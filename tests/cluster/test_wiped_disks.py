@@ -17,7 +17,7 @@ def test_a_broker_that_comes_back_with_an_empty_disk_gets_everything_again(
         wipe(story, "leader")
 
 
-def test_nobody_with_an_empty_disk_leads_while_the_last_replica_in_sync_is_away(
+def test_no_wiped_replica_leads_while_the_last_in_sync_replica_is_away(
     cluster: Cluster, watcher: Watcher
 ) -> None:
     load = written_and_killed("others-are-wiped", cluster, watcher)

@@ -88,7 +88,7 @@ def test_truncating_cuts_and_grows_with_zeros(disk: Disk, home: str) -> None:
     assert file.read_at(0, 10) == b"he\0\0"
 
 
-def test_two_who_opened_a_file_see_each_other(disk: Disk, home: str) -> None:
+def test_two_handles_of_a_file_see_each_others_writes(disk: Disk, home: str) -> None:
     first = disk.create_file(f"{home}/file")
     second = disk.open_file(f"{home}/file")
     first.write_at(0, b"hello")
@@ -208,7 +208,7 @@ def test_nothing_is_renamed_into_another_directory(disk: Disk, home: str) -> Non
         disk.rename(f"{home}/file", posixpath.join(posixpath.dirname(home), "file"))
 
 
-def test_a_removed_file_stays_with_those_who_have_it_open(disk: Disk, home: str) -> None:
+def test_a_removed_file_stays_readable_while_it_is_open(disk: Disk, home: str) -> None:
     put(disk, f"{home}/file", b"hello")
     file = disk.open_file(f"{home}/file")
     disk.remove(f"{home}/file")

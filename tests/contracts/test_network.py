@@ -129,7 +129,7 @@ def test_a_reader_takes_as_little_as_it_wants(run: Callable[[Story], None]) -> N
     run(story)
 
 
-def test_who_would_have_to_wait_is_told_so(run: Callable[[Story], None]) -> None:
+def test_an_operation_that_would_block_says_so(run: Callable[[Story], None]) -> None:
     async def story(place: Place) -> None:
         listening, _ = await place.listen()
         with pytest.raises(BlockingIOError):
@@ -144,7 +144,7 @@ def test_who_would_have_to_wait_is_told_so(run: Callable[[Story], None]) -> None
     run(story)
 
 
-def test_whoever_accepts_is_told_where_the_peer_is(run: Callable[[Story], None]) -> None:
+def test_accept_returns_the_address_of_the_peer(run: Callable[[Story], None]) -> None:
     async def story(place: Place) -> None:
         listening, port = await place.listen()
         near = await place.network.connect(place.host, port)
@@ -179,7 +179,7 @@ def test_what_the_peer_has_not_taken_is_counted_and_there_is_room_once_it_has(
     run(story)
 
 
-def test_a_peer_that_is_gone_is_noticed_by_who_goes_on_sending(
+def test_sending_to_a_closed_peer_fails(
     run: Callable[[Story], None],
 ) -> None:
     async def story(place: Place) -> None:
@@ -209,7 +209,7 @@ def test_a_closed_socket_does_nothing_any_more_and_may_be_closed_again(
     run(story)
 
 
-def test_where_nobody_listens_connections_are_refused(run: Callable[[Story], None]) -> None:
+def test_connections_without_a_listener_are_refused(run: Callable[[Story], None]) -> None:
     async def story(place: Place) -> None:
         listening, port = await place.listen()
         listening.close()
@@ -235,7 +235,7 @@ def test_a_port_can_be_had_once_and_again_when_it_was_given_back(
     run(story)
 
 
-def test_who_waits_to_be_accepted_when_the_listener_goes_is_turned_away(
+def test_a_closed_listener_refuses_waiting_connections(
     run: Callable[[Story], None],
 ) -> None:
     async def story(place: Place) -> None:

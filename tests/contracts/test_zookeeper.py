@@ -238,7 +238,7 @@ def test_watches_notify_once_each_for_what_they_watch(place: Place) -> None:
     place.run(story)
 
 
-def test_who_lost_its_session_hears_of_it_and_can_do_nothing_any_more(place: Place) -> None:
+def test_a_lost_session_is_reported_and_refuses_every_call(place: Place) -> None:
     async def story(place: Place) -> None:
         session, other = await place.connect(), await place.connect()
         states: list[SessionState] = []
@@ -261,7 +261,7 @@ def test_who_lost_its_session_hears_of_it_and_can_do_nothing_any_more(place: Pla
     place.run(story)
 
 
-def test_without_an_answer_nobody_knows(place: Place) -> None:
+def test_without_a_response_the_outcome_is_unknown(place: Place) -> None:
     async def story(place: Place) -> None:
         session = await place.connect()
         place.freeze()
@@ -274,7 +274,7 @@ def test_without_an_answer_nobody_knows(place: Place) -> None:
     place.run(story)
 
 
-def test_of_many_who_create_a_node_one_wins(place: Place) -> None:
+def test_of_many_creators_of_a_node_one_wins(place: Place) -> None:
     async def story(place: Place) -> None:
         sessions = [await place.connect() for _ in range(4)]
 
@@ -362,7 +362,7 @@ def test_the_simulated_zookeeper_does_what_the_real_one_does(
     }
 
 
-def test_nobody_there_is_told_within_the_time_out() -> None:
+def test_a_session_without_a_server_fails_within_the_timeout() -> None:
     async def story() -> None:
         with pytest.raises(ConnectionLostError, match="no ZooKeeper server answers"):
             await connect("127.0.0.1:1", 0.5)

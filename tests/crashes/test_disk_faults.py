@@ -96,7 +96,7 @@ def check_whole(folder: LogFolder) -> None:
 class TestAFullDisk:
     """Disks of every size, from room for nothing to room for all batches."""
 
-    def test_whatever_is_refused_can_be_appended_when_there_is_room(self) -> None:
+    def test_refused_batches_can_be_appended_once_there_is_room(self) -> None:
         refused = 0
         for capacity_bytes in range(EMPTY_BYTES, FULL_BYTES + 200):
             disk = SimulatedDisk()

@@ -108,7 +108,7 @@ def test_a_folder_that_could_not_be_taken_away_is_not_taken_for_the_new_log() ->
     assert log.segments.size_bytes == 0
 
 
-def test_logs_that_nobody_has_written_to_are_closed_without_the_disk() -> None:
+def test_unwritten_logs_are_closed_without_disk_access() -> None:
     disk = SimulatedDisk()
     dirs = opened(disk)
     made(dirs)

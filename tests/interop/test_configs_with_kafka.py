@@ -104,7 +104,7 @@ def topics(servers: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("static", UNITS)
-def test_the_sources_and_synonyms_of_topic_settings_are_those_of_kafka(
+def test_topic_settings_have_the_sources_and_synonyms_of_kafka(
     tmp_path: Path, static: Mapping[str, str]
 ) -> None:
     with kafka_node(tmp_path / "kafka", settings=static, without="log.retention.ms") as node:
@@ -158,7 +158,7 @@ def test_settings_that_nothing_declares_are_described_as_by_kafka(kafka: str, ot
         ("", (SET, "listener.name.plaintext.ssl.keystore.location", "x")),
     ],
 )
-def test_the_error_codes_of_changes_are_those_of_kafka(
+def test_changes_give_the_error_codes_of_kafka(
     kafka: str, ottla: str, name: str, change: Change
 ) -> None:
     codes = [alter(servers, BROKER, name, change).error_code for servers in (kafka, ottla)]

@@ -14,6 +14,7 @@ from tests.pipelines.sink.reading import all_committed
 from tests.pipelines.sink.test_two_phases import (
     query,
     test_a_batch_that_comes_again_adds_nothing,
+    test_a_decided_transaction_is_not_aborted_by_an_unaware_driver,
     test_a_decided_transaction_that_a_broker_has_aborted_is_told_of,
     test_a_decision_can_be_about_many_tasks,
     test_a_failed_batch_is_aborted,
@@ -24,13 +25,13 @@ from tests.pipelines.sink.test_two_phases import (
     test_transactions_of_other_queries_are_left_alone,
     test_what_a_dead_driver_had_decided_is_done_by_the_next,
     test_what_dead_attempts_have_left_open_is_aborted_with_the_next_decision,
-    test_what_was_decided_is_not_aborted_by_who_does_not_know,
 )
 from tests.pipelines.soak_exactly_once import Driver
 
 __all__ = [
     "query",
     "test_a_batch_that_comes_again_adds_nothing",
+    "test_a_decided_transaction_is_not_aborted_by_an_unaware_driver",
     "test_a_decided_transaction_that_a_broker_has_aborted_is_told_of",
     "test_a_decision_can_be_about_many_tasks",
     "test_a_failed_batch_is_aborted",
@@ -41,7 +42,6 @@ __all__ = [
     "test_transactions_of_other_queries_are_left_alone",
     "test_what_a_dead_driver_had_decided_is_done_by_the_next",
     "test_what_dead_attempts_have_left_open_is_aborted_with_the_next_decision",
-    "test_what_was_decided_is_not_aborted_by_who_does_not_know",
 ]
 
 

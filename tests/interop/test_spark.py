@@ -91,7 +91,7 @@ def texts(rows: list[Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_that_spark_writes_is_there_for_everybody(cluster: Cluster, codec: str) -> None:
+def test_a_batch_written_by_spark_is_readable_by_every_client(cluster: Cluster, codec: str) -> None:
     topic = f"batch-{codec}"
     create_topic(cluster.server, topic, 3)
     rows = [(f"key {n}", f"value {n}", [("number", b"%d" % n)]) for n in range(100)]

@@ -65,7 +65,7 @@ def test_what_cannot_be_is_refused_with_kafkas_error(
     assert error in kafka.refused(f"topics {words}")
 
 
-def test_the_one_replica_is_in_sync_and_there(kafka: Console) -> None:
+def test_the_only_replica_is_in_sync_and_online(kafka: Console) -> None:
     kafka("topics --create --topic single --partitions 1")
     for view in ("under-replicated", "unavailable", "under-min-isr"):
         assert kafka(f"topics --describe --{view}-partitions") == ""

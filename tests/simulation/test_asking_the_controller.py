@@ -112,7 +112,7 @@ def test_an_isr_is_asked_for_once_since_an_earlier_try_may_still_be_granted() ->
     tell(story)
 
 
-def test_who_is_not_the_controller_says_so() -> None:
+def test_a_broker_that_is_not_the_controller_says_so() -> None:
     async def story(speakers: Speakers) -> None:
         asked = speakers.others[0]
         for version, request in [
@@ -129,7 +129,7 @@ def test_who_is_not_the_controller_says_so() -> None:
 
 
 @pytest.mark.parametrize("is_controller", [False, True])
-def test_a_broker_that_stops_leads_nothing_any_more_and_everyone_knows(
+def test_a_stopped_broker_leads_nothing_and_all_brokers_know(
     is_controller: bool,
 ) -> None:
     async def story(speakers: Speakers) -> None:
@@ -152,7 +152,7 @@ def test_a_broker_that_stops_leads_nothing_any_more_and_everyone_knows(
     tell(story)
 
 
-def test_a_broker_that_stops_waits_for_one_that_does_not_know_yet() -> None:
+def test_a_stopping_broker_waits_for_brokers_with_old_metadata() -> None:
     async def story(speakers: Speakers) -> None:
         await speakers.create(0, "t", 6, 3)
         await speakers.until_settled()
@@ -214,7 +214,7 @@ def test_no_more_requests_wait_for_the_controller_than_the_limit(
     tell(story)
 
 
-def test_a_channel_that_is_closed_keeps_nobody_waiting() -> None:
+def test_a_closed_channel_fails_its_waiters() -> None:
     async def story(speakers: Speakers) -> None:
         asked, controller = speakers.others[0], speakers.controller
         speakers.world.network.block(f"b{asked}", f"b{controller}")
@@ -233,7 +233,7 @@ def test_a_channel_that_is_closed_keeps_nobody_waiting() -> None:
     tell(story)
 
 
-def test_who_is_asked_by_mistake_refuses_and_the_right_one_is_asked_then() -> None:
+def test_a_broker_that_is_not_the_controller_refuses_and_the_controller_is_asked() -> None:
     async def story(speakers: Speakers) -> None:
         asked, wrong = speakers.others
         source = speakers.by_id[asked].source

@@ -36,7 +36,7 @@ def test_nothing_is_lost_disordered_or_repeated_by(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_comes_together_the_cluster_gets_well_again(seed: int) -> None:
+def test_the_cluster_recovers_from_any_combination_of_faults(seed: int) -> None:
     report = run(seed, seconds=SECONDS, brokers=5 if seed % 4 == 3 else 3)
     check(report)
     assert report.read_count >= report.sent[Outcome.OK]

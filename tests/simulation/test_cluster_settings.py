@@ -38,7 +38,7 @@ def test_preferred_replicas_lead_again_within_the_interval() -> None:
     "setting",
     [("auto.leader.rebalance.enable", "false"), ("leader.imbalance.per.broker.percentage", "100")],
 )
-def test_leaders_stay_if_nobody_wants_them_to_change(setting: tuple[str, str]) -> None:
+def test_leaders_stay_without_a_request_to_change(setting: tuple[str, str]) -> None:
     async def story(cluster: ZooKeeperCluster) -> None:
         preferred = await depose(cluster)
         await cluster.world.elapse(2 * CHECK_SECONDS)

@@ -82,7 +82,7 @@ def test_what_a_failed_sync_was_for_is_not_acknowledged() -> None:
     assert write_while_a_sync_fails() == Told(acknowledged=2, kept=2)
 
 
-def test_who_tries_again_has_promised_too_much() -> None:
+def test_a_retry_after_a_failed_sync_promises_too_much() -> None:
     with trying_again_to_sync():
         told = write_while_a_sync_fails()
     assert told.acknowledged > told.kept

@@ -61,6 +61,6 @@ def test_nothing_overtakes_the_first_batch_at_another_leader() -> None:
     assert written_while_the_leader_moves() == VALUES
 
 
-def test_who_sends_ahead_of_the_first_has_it_out_of_order() -> None:
+def test_a_batch_sent_ahead_of_the_first_is_out_of_order() -> None:
     with sending_ahead_of_the_first():
         assert written_while_the_leader_moves() != VALUES

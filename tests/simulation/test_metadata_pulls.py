@@ -46,7 +46,7 @@ def fetch_snapshot(
     return FetchSnapshotRequest(replica_id=replica_id, topics=topics)
 
 
-def test_a_decision_reaches_everybody_at_once() -> None:
+def test_a_decision_reaches_all_brokers_at_once() -> None:
     async def story(speakers: Speakers) -> None:
         await speakers.world.elapse(10)
         assert await speakers.create(speakers.controller, "t") == ErrorCode.NONE
@@ -86,7 +86,7 @@ def test_a_newcomer_takes_a_snapshot_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     tell(story)
 
 
-def test_all_who_come_at_once_take_the_same_snapshot() -> None:
+def test_simultaneous_pulls_share_one_snapshot() -> None:
     async def story(speakers: Speakers) -> None:
         cluster = speakers.by_id[speakers.controller].cluster
         feed = cluster.feed()
@@ -219,7 +219,7 @@ def test_what_is_no_snapshot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     tell(story)
 
 
-def test_whoever_waits_for_a_term_hears_that_it_is_over() -> None:
+def test_waiters_for_a_term_are_told_its_end() -> None:
     async def story(speakers: Speakers) -> None:
         controller, broker_id = speakers.controller, speakers.others[0]
         epoch = speakers.by_id[controller].store.controller_epoch
@@ -236,7 +236,7 @@ def test_whoever_waits_for_a_term_hears_that_it_is_over() -> None:
     tell(story)
 
 
-def test_a_pull_that_is_given_up_says_that_nobody_is_followed() -> None:
+def test_an_abandoned_pull_reports_no_controller() -> None:
     async def story(speakers: Speakers) -> None:
         controller, broker_id = speakers.controller, speakers.others[0]
         image = speakers.image(controller)

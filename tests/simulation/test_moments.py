@@ -83,7 +83,7 @@ def test_what_comes_of_the_death_of_a_follower_is_waited_for(moment: Moment) -> 
     tell(disturb)
 
 
-def test_who_waits_for_what_does_not_come_goes_on() -> None:
+def test_a_wait_for_a_missing_moment_ends() -> None:
     async def disturb(story: ClusterStory) -> None:
         began = story.world.loop.time()
         assert await story.moments.next(Moment.ELECTED, 3.0) is None

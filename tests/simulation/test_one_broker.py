@@ -60,7 +60,7 @@ def test_nothing_is_lost_disordered_or_repeated_by(fault: Fault) -> None:
         assert report.committed_count > 10
 
 
-def test_whatever_comes_together_the_histories_are_right() -> None:
+def test_histories_are_right_under_any_combination_of_faults() -> None:
     faults: Counter[str] = Counter()
     sent: Counter[Outcome] = Counter()
     for seed in range(100, 112):

@@ -206,7 +206,7 @@ def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed() -> None:
     tell(act)
 
 
-def test_a_follower_whose_place_is_gone_begins_anew_where_its_leader_does() -> None:
+def test_a_follower_behind_the_log_start_begins_at_the_log_start_of_its_leader() -> None:
     async def act(stage: Stage) -> None:
         assert await stage.produce(stage.leader) is ErrorCode.NONE
         late, program = stage.followers[0], stage.story.programs[stage.followers[0]]
@@ -249,7 +249,7 @@ def test_consumers_are_sent_to_the_replica_of_their_rack_and_served_there(
     tell(act)
 
 
-def test_groups_wait_for_enough_brokers_and_are_found_by_everyone() -> None:
+def test_groups_wait_for_enough_brokers_and_are_found_by_every_client() -> None:
     async def act(stage: Stage) -> None:
         asked = stage.leader
         late, program = stage.followers[0], stage.story.programs[stage.followers[0]]
@@ -267,7 +267,7 @@ def test_groups_wait_for_enough_brokers_and_are_found_by_everyone() -> None:
     tell(act)
 
 
-def test_a_follower_hears_what_is_committed_whatever_else_happens_meanwhile() -> None:
+def test_a_follower_learns_the_high_watermark_despite_other_traffic() -> None:
     async def act(stage: Stage) -> None:
         partitions = stage.story.sky.image.topics[NAME.topic].partitions
         other = next(at for at in range(1, 9) if partitions[at].leader == partitions[0].leader)
@@ -282,7 +282,7 @@ def test_a_follower_hears_what_is_committed_whatever_else_happens_meanwhile() ->
     tell(act, partitions=9)
 
 
-def test_nobody_looks_into_partitions_in_which_nothing_happens(
+def test_idle_partitions_are_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at: list[TopicPartition] = []

@@ -14,7 +14,7 @@ SECONDS = 6.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_and_nobody_sees_what_is_not_committed(seed: int) -> None:
+def test_no_record_is_lost_and_only_committed_records_are_visible(seed: int) -> None:
     report = run(seed, seconds=SECONDS, is_flushed=seed % 2 == 1)
     assert not report.violations
     assert report.sent[Outcome.OK] > 50

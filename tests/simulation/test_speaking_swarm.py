@@ -84,7 +84,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_that_was_told_is_lost_and_everybody_comes_to_know_the_same(seed: int) -> None:
+def test_no_acknowledged_decision_is_lost_and_all_brokers_converge(seed: int) -> None:
     story = Story(seed)
     story.speakers.world.run(story.tell())
     assert len(story.made) > 50, story.codes

@@ -32,7 +32,7 @@ async def seconds_of(speakers: Speakers, request: Message, version: int = 7) -> 
     return speakers.world.loop.time() - began
 
 
-def test_everybody_knows_what_has_become_of_topics_when_it_is_answered() -> None:
+def test_all_brokers_have_applied_a_topic_change_at_its_response() -> None:
     async def story(speakers: Speakers) -> None:
         to_a_follower(speakers).delay_seconds = SLOW_SECONDS
 
@@ -52,7 +52,7 @@ def test_everybody_knows_what_has_become_of_topics_when_it_is_answered() -> None
     tell(story)
 
 
-def test_who_asks_another_broker_than_the_controller_finds_it_everywhere_too() -> None:
+def test_a_change_through_another_broker_is_visible_everywhere() -> None:
     async def story(speakers: Speakers) -> None:
         to_a_follower(speakers).delay_seconds = SLOW_SECONDS
         assert await speakers.create(speakers.others[1], "t") == ErrorCode.NONE
@@ -61,7 +61,7 @@ def test_who_asks_another_broker_than_the_controller_finds_it_everywhere_too() -
     tell(story)
 
 
-def test_nobody_waits_longer_than_asked_for_or_than_a_second() -> None:
+def test_no_wait_is_longer_than_the_timeout_or_a_second() -> None:
     async def story(speakers: Speakers) -> None:
         to_a_follower(speakers).is_blocked = True
         short = await seconds_of(speakers, make("t", timeout_ms=200))
@@ -72,7 +72,7 @@ def test_nobody_waits_longer_than_asked_for_or_than_a_second() -> None:
     tell(story)
 
 
-def test_what_is_refused_or_only_checked_waits_for_nobody() -> None:
+def test_refused_and_validated_requests_wait_for_no_broker() -> None:
     async def story(speakers: Speakers) -> None:
         await speakers.ask(speakers.controller, 7, make("t"))
         to_a_follower(speakers).is_blocked = True

@@ -66,7 +66,7 @@ def test_a_reader_hears_that_what_it_has_read_is_gone() -> None:
     assert read == LOST
 
 
-def test_who_trusts_every_new_leader_leaves_something_out_and_says_nothing() -> None:
+def test_a_consumer_that_trusts_every_leader_skips_records_silently() -> None:
     read: list[bytes] = []
 
     async def story(cluster: ZooKeeperCluster) -> None:

@@ -58,13 +58,13 @@ def wait_at_a_leader_that_is_cut_off() -> tuple[ErrorCode, float]:
     return answer
 
 
-def test_who_waits_is_told_when_nobody_knows_who_leads() -> None:
+def test_waiting_requests_end_when_the_leader_is_in_doubt() -> None:
     code, seconds = wait_at_a_leader_that_is_cut_off()
     assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert seconds < SOON_SECONDS
 
 
-def test_who_is_not_told_waits_to_the_end() -> None:
+def test_a_wait_without_a_notification_ends_at_its_deadline() -> None:
     with not_telling_who_waits():
         code, seconds = wait_at_a_leader_that_is_cut_off()
     assert code is ErrorCode.REQUEST_TIMED_OUT

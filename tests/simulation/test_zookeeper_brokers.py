@@ -41,7 +41,7 @@ def test_a_broker_that_comes_back_at_once_is_another_one_for_the_controller() ->
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_registration_that_changes_while_nobody_looks_is_noticed(*, is_killed: bool) -> None:
+def test_a_registration_changed_between_two_looks_is_noticed(*, is_killed: bool) -> None:
     async def story(stores: Stores) -> None:
         (controller,) = stores.controllers()
         broker_id = others(stores, controller)[0]
@@ -108,7 +108,7 @@ def test_a_lost_tail_is_said_once_and_not_of_what_was_written_since() -> None:
     tell(story, seed=3)
 
 
-def test_who_loses_its_session_steps_down_and_is_registered_anew() -> None:
+def test_a_broker_without_its_session_resigns_and_registers_again() -> None:
     async def story(stores: Stores) -> None:
         (controller,) = stores.controllers()
         broker_id = others(stores, controller)[0]
@@ -128,7 +128,7 @@ def test_who_loses_its_session_steps_down_and_is_registered_anew() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_is_sure_of_a_session_that_zookeeper_has_ended(seed: int) -> None:
+def test_no_broker_is_sure_of_an_expired_session(seed: int) -> None:
     async def story(stores: Stores) -> None:
         store = stores.store_by_id[0]
         stores.world.network.link(MACHINE, "b0").delay_seconds = 0.9  # responses are stale
@@ -142,7 +142,7 @@ def test_nobody_is_sure_of_a_session_that_zookeeper_has_ended(seed: int) -> None
     tell(story, seed)
 
 
-def test_who_is_removed_from_zookeeper_registers_again() -> None:
+def test_a_broker_removed_from_zookeeper_registers_again() -> None:
     async def story(stores: Stores) -> None:
         before = stores.store_by_id[0].broker_epoch
         tree = stores.zookeeper.tree

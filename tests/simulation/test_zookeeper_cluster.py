@@ -55,7 +55,7 @@ def test_the_cluster_goes_on_when_its_controller_dies() -> None:
     ZooKeeperCluster(seed=2).tell(story)
 
 
-def test_who_stops_cleanly_leaves_nothing_without_a_leader() -> None:
+def test_a_clean_stop_leaves_no_partition_without_a_leader() -> None:
     async def story(cluster: ZooKeeperCluster) -> None:
         await cluster.create_topic()
         leaving = BROKERS[cluster.partitions(BROKERS[0])[0].leader]
@@ -90,7 +90,7 @@ def test_a_leader_without_zookeeper_is_replaced_and_comes_back() -> None:
     ZooKeeperCluster(seed=4).tell(story)
 
 
-def test_a_leader_that_hears_of_nobody_refuses_to_promise_anything() -> None:
+def test_an_isolated_leader_acknowledges_nothing() -> None:
     async def story(cluster: ZooKeeperCluster) -> None:
         await cluster.create_topic()
         leader = BROKERS[cluster.partitions(BROKERS[0])[0].leader]
@@ -281,7 +281,7 @@ def test_a_session_that_ends_before_a_broker_is_registered_is_replaced(
     assert len(looks) == (1 if has_looked else 2)
 
 
-def test_who_is_killed_while_it_opens_its_logs_has_lost_nothing() -> None:
+def test_a_broker_killed_while_it_opens_logs_has_lost_nothing() -> None:
     async def story(cluster: ZooKeeperCluster) -> None:
         (name, *_) = BROKERS
         machine = cluster.machine(name)

@@ -162,7 +162,7 @@ def test_preferred_replicas_lead_again_after_a_while() -> None:
     tell(story, rebalance_seconds=60)
 
 
-def test_somebody_removes_the_controllers_node_and_there_is_a_new_term() -> None:
+def test_a_removed_controller_node_begins_a_new_term() -> None:
     async def story(stores: Stores) -> None:
         (controller,) = stores.controllers()
         epoch = stores.store_by_id[controller].controller_epoch

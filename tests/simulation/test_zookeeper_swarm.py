@@ -6,7 +6,7 @@ from tests.simulation.store_swarm import Swarm
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_the_metadata_stays_one_history(seed: int) -> None:
+def test_the_metadata_stays_one_history_under_any_faults(seed: int) -> None:
     swarm = Swarm(seed)
     swarm.run()
     assert swarm.told > 20

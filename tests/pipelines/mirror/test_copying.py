@@ -176,7 +176,7 @@ async def one_copier(options: object, topic: str, end: int) -> tuple[Clusters, P
     return clusters, copier
 
 
-def test_who_dies_before_the_commit_has_written_nothing(
+def test_a_task_killed_before_the_commit_has_written_nothing(
     source: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(source, "dying")
@@ -202,7 +202,7 @@ def test_who_dies_before_the_commit_has_written_nothing(
     assert contents(target, "dying") == contents(source, "dying")
 
 
-def test_who_dies_after_the_commit_is_not_repeated(source: str, target: str) -> None:
+def test_a_task_killed_after_the_commit_is_not_repeated(source: str, target: str) -> None:
     make_topic(source, "done")
     send(source, "done", 500)
     options = options_of(source, target, "done")
@@ -262,7 +262,7 @@ def test_a_plan_is_about_as_large_as_was_asked_for(source: str, target: str) -> 
     assert second == 2 * first
 
 
-def test_a_partition_that_nobody_leads_keeps_no_other_waiting(
+def test_a_partition_without_a_leader_delays_no_other(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "LEADERLESS_MS_MAX", 300)

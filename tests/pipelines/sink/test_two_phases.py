@@ -234,7 +234,7 @@ def test_a_failed_batch_is_aborted(query: Query) -> None:
     assert query.committed() == []
 
 
-def test_a_failed_batch_takes_along_what_nobody_has_told_of(query: Query) -> None:
+def test_a_failed_batch_aborts_unreported_transactions(query: Query) -> None:
     decided = [query.write("a")]
     query.decide_and_die(decided)
     forgotten = query.write("of a task that Spark did not name", task=3)
@@ -246,7 +246,7 @@ def test_a_failed_batch_takes_along_what_nobody_has_told_of(query: Query) -> Non
     assert states[forgotten.transactional_id] in {"PrepareAbort", "CompleteAbort"}
 
 
-def test_what_was_decided_is_not_aborted_by_who_does_not_know(query: Query) -> None:
+def test_a_decided_transaction_is_not_aborted_by_an_unaware_driver(query: Query) -> None:
     opened = [query.write("a"), query.write("b", task=1)]
     query.decide_and_die(opened)
     with query.driver() as driver:

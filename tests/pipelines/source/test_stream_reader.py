@@ -57,7 +57,7 @@ def test_micro_batches_are_planned_and_read_elsewhere(servers: str) -> None:
     assert reader.partitions(start, start) == []
 
 
-def test_spark_may_ask_for_all_there_is_whatever_the_options_say(servers: str) -> None:
+def test_spark_may_ask_for_all_records_despite_the_options(servers: str) -> None:
     topic = make_topic(servers, "orders")
     send(servers, topic, {0: numbered(6)})
     reader = reader_of(servers, subscribe=topic, minOffsetsPerTrigger="50")

@@ -66,7 +66,7 @@ def panes(servers: str, topic: str) -> Counter[Pane]:
     return found
 
 
-def test_windows_are_those_of_the_model_with_late_rows_and_restarts(
+def test_windows_equal_the_model_with_late_rows_and_restarts(
     spark: Any, broker_servers: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(1 << 32)

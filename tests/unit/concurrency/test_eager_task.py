@@ -135,7 +135,7 @@ def test_what_was_waited_for_in_vain_is_raised_in_it() -> None:
 
 
 @pytest.mark.parametrize("moment", ["waiting", "just woken", "waiting again"])
-def test_who_is_cancelled_hears_of_it_where_it_waits(moment: str) -> None:
+def test_cancellation_is_raised_at_the_await(moment: str) -> None:
     async def story() -> list[str]:
         loop = asyncio.get_running_loop()
         wake = loop.create_future()

@@ -13,7 +13,7 @@ async def pass_by(locks: KeyedLock, name: str, number: int, steps: int, seen: li
         seen.append(f"{name}{number} out")
 
 
-def test_who_comes_later_waits_however_quick_it_is() -> None:
+def test_later_callers_wait_for_earlier_callers() -> None:
     async def story() -> list[str]:
         locks, seen = KeyedLock(), list[str]()
         await asyncio.gather(
@@ -35,7 +35,7 @@ def test_other_names_do_not_wait() -> None:
     assert asyncio.run(story()) == ["a0 in", "b0 in", "b0 out", "a0 out"]
 
 
-def test_who_gives_up_in_the_line_does_not_let_others_pass() -> None:
+def test_a_cancelled_waiter_does_not_change_the_order() -> None:
     async def story() -> list[str]:
         locks, seen = KeyedLock(), list[str]()
         tasks = [asyncio.create_task(pass_by(locks, "a", number, 3, seen)) for number in range(3)]
@@ -48,7 +48,7 @@ def test_who_gives_up_in_the_line_does_not_let_others_pass() -> None:
     assert asyncio.run(story()) == ["a0 in", "a0 out", "a2 in", "a2 out"]
 
 
-def test_who_stands_in_several_locks_keeps_its_place_in_each() -> None:
+def test_a_waiter_for_several_locks_keeps_its_place_in_each() -> None:
     async def story() -> list[str]:
         locks, seen = KeyedLock(), list[str]()
 
@@ -73,7 +73,7 @@ def test_who_stands_in_several_locks_keeps_its_place_in_each() -> None:
     ]
 
 
-def test_locks_tell_whether_somebody_is_there() -> None:
+def test_locks_tell_whether_they_are_held() -> None:
     async def story() -> None:
         locks = KeyedLock()
         async with locks.hold("a", "b"):

@@ -13,7 +13,7 @@ def far(clock: SystemClock) -> int:
     return clock.monotonic_ms() + FAR_MS
 
 
-def test_a_notify_wakes_all_who_wait_for_the_name_and_nobody_else() -> None:
+def test_a_notify_wakes_the_waiters_for_its_key_only() -> None:
     async def story() -> tuple[list[bool], bool]:
         clock = SystemClock()
         notifier = Notifier(clock)
@@ -60,7 +60,7 @@ def test_a_deadline_that_passes_is_no_notify() -> None:
     assert asyncio.run(story()) == (False, False)
 
 
-def test_when_the_broker_stops_everybody_is_woken_and_nobody_waits_again() -> None:
+def test_closing_wakes_every_waiter_and_ends_later_waits_at_once() -> None:
     async def story() -> tuple[bool, bool]:
         clock = SystemClock()
         notifier = Notifier(clock)
@@ -72,7 +72,7 @@ def test_when_the_broker_stops_everybody_is_woken_and_nobody_waits_again() -> No
     assert asyncio.run(story()) == (True, False)
 
 
-def test_who_gives_up_leaves_nothing_behind() -> None:
+def test_a_cancelled_waiter_leaves_nothing_behind() -> None:
     async def story() -> int:
         clock = SystemClock()
         notifier = Notifier(clock)

@@ -19,7 +19,7 @@ FAR_MS = 60_000
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(-2, 8), st.booleans()), min_size=1, max_size=30))
-def test_all_who_stay_are_told_in_the_order_of_their_deadlines(
+def test_waiters_are_woken_in_the_order_of_their_deadlines(
     waits: list[tuple[int, bool]],
 ) -> None:
     async def story() -> list[int]:
@@ -62,7 +62,7 @@ def test_a_crowd_with_one_deadline_is_told_over_several_iterations_of_the_loop()
     assert sum(counts) == 3 * WOKEN_AT_ONCE_MAX
 
 
-def test_those_who_left_long_before_their_time_take_no_memory() -> None:
+def test_removed_waiters_take_no_memory() -> None:
     async def story() -> int:
         clock = SystemClock()
         deadlines, now_ms = TimerQueue(clock), clock.monotonic_ms()
@@ -76,7 +76,7 @@ def test_those_who_left_long_before_their_time_take_no_memory() -> None:
     assert asyncio.run(story()) <= STALE_MAX + 2
 
 
-def test_who_is_notified_when_its_time_has_come_is_not_told_twice() -> None:
+def test_a_waiter_notified_at_its_deadline_is_woken_once() -> None:
     async def story() -> bool:
         clock = SystemClock()
         deadlines = TimerQueue(clock)

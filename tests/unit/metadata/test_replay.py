@@ -255,7 +255,7 @@ def test_a_feature_at_level_zero_is_not_used() -> None:
     assert after(image, FeatureLevelRecord(name="a")).level_by_feature == {"b": 2}
 
 
-def test_the_next_producer_id_is_the_one_written_last() -> None:
+def test_the_next_producer_id_is_the_last_written_id() -> None:
     assert image_of(ProducerIdsRecord(next_producer_id=5000)).next_producer_id == 5000
 
 

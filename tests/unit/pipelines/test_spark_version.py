@@ -15,7 +15,7 @@ from ottla.pipelines.spark.spark_version import (
 from ottla.pipelines.streams.pipeline import Pipeline
 
 
-def test_the_version_is_a_pair_of_numbers_whatever_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_is_a_pair_of_numbers_with_any_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.10.0.dev1")
     assert spark_version() == (4, 10)
     check_spark_version(STREAMS, "a stream")

@@ -22,7 +22,7 @@ def test_what_is_kept_is_taken_once_and_by_whoever_needs_no_more() -> None:
     assert spares.kept_bytes == 0
 
 
-def test_what_somebody_looks_at_is_not_taken_until_nobody_does() -> None:
+def test_a_buffer_with_views_is_not_reused() -> None:
     spares = BufferPool()
     body = bytearray(LARGE_BYTES)
     part = memoryview(body)[10:20]
@@ -57,7 +57,7 @@ def test_what_is_larger_than_all_that_may_be_kept_does_not_drive_the_others_out(
     assert spares.take(1) is body
 
 
-def test_the_next_large_frame_lies_where_one_lay_that_nobody_looks_at() -> None:
+def test_the_next_large_frame_reuses_a_buffer_without_views() -> None:
     incoming = FrameReader(1 << 20, new_scratch(), BufferPool())
     (first,) = receive(incoming, frame(b"1" * LARGE_BYTES))
     (second,) = receive(incoming, frame(b"2" * LARGE_BYTES))

@@ -101,7 +101,7 @@ def why_unreachable(serve: Serve, timeout_ms: int = TIMEOUT_MS) -> str:
     return said[0]
 
 
-def test_answers_find_their_requests_in_whatever_order_they_come() -> None:
+def test_responses_find_their_requests_in_any_order() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await be_asked_for_versions(reader, writer)
         requests = [await request_of(reader) for _ in range(3)]

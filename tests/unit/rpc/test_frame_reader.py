@@ -69,7 +69,7 @@ def test_frames_do_not_depend_on_where_the_stream_is_cut(
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.integers(0, 8))
-def test_frames_that_nobody_takes_yet_are_kept(bodies: list[bytes], taken_at_first: int) -> None:
+def test_untaken_frames_are_kept(bodies: list[bytes], taken_at_first: int) -> None:
     incoming = FrameReader(FRAME_BYTES_MAX, new_scratch(), BufferPool())
     put(incoming, b"".join(map(frame, bodies)))
     frames = [incoming.take_frame() for _ in bodies[:taken_at_first]]
@@ -92,7 +92,7 @@ def test_connections_that_share_a_scratch_see_nothing_of_each_other() -> None:
     assert [bytes(taken) for taken in frames] == [our_body, their_body]
 
 
-def test_frames_that_nobody_takes_yet_are_safe_from_others() -> None:
+def test_untaken_frames_are_not_overwritten() -> None:
     scratch = new_scratch()
     ours, theirs = (FrameReader(FRAME_BYTES_MAX, scratch, BufferPool()) for _ in range(2))
     put(ours, frame(b"one") + frame(b"two"))

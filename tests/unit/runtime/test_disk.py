@@ -67,7 +67,7 @@ def test_a_read_the_kernel_cuts_short_is_continued(
     assert file.read_at(4, 100) == b"456789"
 
 
-def test_a_file_nobody_refers_to_is_closed(tmp_path: Path) -> None:
+def test_an_unreferenced_file_is_closed(tmp_path: Path) -> None:
     file = KernelDisk().create_file(str(tmp_path / "file"))
     descriptor = file.fileno()
     assert is_open(descriptor)
@@ -75,7 +75,7 @@ def test_a_file_nobody_refers_to_is_closed(tmp_path: Path) -> None:
     assert not is_open(descriptor)
 
 
-def test_a_closed_file_does_not_close_whoever_has_its_descriptor_next(tmp_path: Path) -> None:
+def test_a_closed_file_does_not_close_a_reused_descriptor(tmp_path: Path) -> None:
     first = KernelDisk().create_file(str(tmp_path / "first"))
     descriptor = first.fileno()
     first.close()
@@ -116,7 +116,7 @@ def test_a_mapping_keeps_no_descriptor_of_the_disk(
     assert opened == closed
 
 
-def test_what_people_produce_is_nobody_elses_to_read(tmp_path: Path) -> None:
+def test_log_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     umask = os.umask(0)
     try:
         disk = KernelDisk()
@@ -158,7 +158,7 @@ def test_a_disk_that_cannot_say_whether_a_file_is_there_does_not_say_no(
         KernelDisk().exists(str(tmp_path))
 
 
-def test_free_bytes_are_those_of_the_filesystem(tmp_path: Path) -> None:
+def test_free_bytes_come_from_the_filesystem(tmp_path: Path) -> None:
     statistics = os.statvfs(tmp_path)
     most = statistics.f_blocks * statistics.f_frsize
     assert 0 < KernelDisk().free_bytes(str(tmp_path)) <= most

@@ -95,7 +95,7 @@ def test_levels_below_the_one_asked_for_are_not_told(configure: Configure) -> No
     assert stream.getvalue() == ""
 
 
-def test_who_logs_does_not_wait_for_who_does_not_read(configure: Configure) -> None:
+def test_logging_does_not_wait_for_a_slow_reader(configure: Configure) -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream, os.fdopen(reading) as reader:
         writer = configure(LogFormat.TEXT, stream=stream)

@@ -62,7 +62,7 @@ def test_a_peer_that_has_vanished_is_noticed_in_the_end() -> None:
     far.close()
 
 
-def test_who_gives_up_connecting_leaves_nothing_open() -> None:
+def test_a_cancelled_connect_leaves_nothing_open() -> None:
     async def story() -> None:
         async with asyncio.timeout(0):
             await KernelNetwork().connect(HOST, 1)

@@ -60,7 +60,7 @@ def test_the_answer_to_api_versions_needs_no_flexible_header() -> None:
     assert decode_response(ApiKey.API_VERSIONS, 3, frame)[1] == ApiVersionsResponse()
 
 
-def test_a_version_that_nobody_knows_is_unsupported() -> None:
+def test_an_unknown_version_is_unsupported() -> None:
     with pytest.raises(ProtocolError, match="HeartbeatRequest v9, known are 0 to 4") as refusal:
         decode_request(RequestHeader(ApiKey.HEARTBEAT, 9, 1), memoryview(b""), 0)
     assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
@@ -82,7 +82,7 @@ def test_large_records_in_memory_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("records", [b"", b"small", bytes(COPIED_BYTES_MAX)], ids=len)
-def test_small_records_are_in_one_piece_with_the_rest_whoever_writes_them(
+def test_both_writers_copy_small_records_into_one_piece(
     records: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = _fetched(records, bytearray(records), memoryview(records))

@@ -273,7 +273,7 @@ def test_record_batches_keep_the_frame_alive_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\x03ab\0", b"\x03ab", b"\x03\xff\xff\0", b"\x03ab\x01\x07\0"])
-def test_the_buffer_is_given_back_whatever_comes_of_it(raw: bytes) -> None:
+def test_the_buffer_is_released_after_success_and_failure(raw: bytes) -> None:
     frame = bytearray(raw)
     compiled_reader = compiled_reader_for(Note, FLEXIBLE) or (lambda *_: None)
     compiled_reader(memoryview(frame), 0)
@@ -346,7 +346,7 @@ def test_references_are_counted_right() -> None:
     assert (sys.getrefcount(default), sys.getrefcount(Diary), sys.getrefcount(raw)) == before
 
 
-def test_a_class_that_nobody_uses_any_more_goes_with_its_readers() -> None:
+def test_an_unreferenced_class_is_freed_with_its_readers() -> None:
     class Draft(Message, versions=(0, 0)):
         stamp: Stamp = struct(Stamp)
 

@@ -329,7 +329,7 @@ def test_both_writers_agree_on_anything_in_any_tagged_field() -> None:
             assert Twins(Label, 0).agree_on(Label(**{name: odd})), (name, odd)
 
 
-def test_tags_that_nobody_knows_are_left_to_the_twin() -> None:
+def test_unknown_tags_are_left_to_the_twin() -> None:
     value = Label(number=3)
     value.unknown_tags = {2: b"x"}
     assert is_left_to_the_twin(value, 0)
@@ -348,7 +348,7 @@ def test_only_plain_views_of_bytes_are_written() -> None:
 
 
 @pytest.mark.parametrize("size", [5, COPIED_BYTES_MAX + 1])
-def test_views_are_given_back_whatever_comes_of_it(size: int) -> None:
+def test_views_are_released_after_success_and_failure(size: int) -> None:
     batches = bytearray(size)
     (compiled_writer_for(Letter, FLEXIBLE) or bool)(letter(batches=memoryview(batches)))
     batches.append(0)
@@ -428,7 +428,7 @@ def test_references_are_counted_right() -> None:
         assert abs(sys.getrefcount(one) - count) < 100
 
 
-def test_a_class_that_nobody_uses_any_more_goes_with_its_writers() -> None:
+def test_an_unreferenced_class_is_freed_with_its_writers() -> None:
     class Draft(Message, versions=(0, 0)):
         stamp: Stamp = struct(Stamp)
 

@@ -163,7 +163,7 @@ def test_a_group_whose_last_member_left_while_replicas_were_away_is_empty_once_t
     tell(story)
 
 
-def test_who_joins_waits_for_no_replica_before_there_is_work_to_be_told() -> None:
+def test_a_join_waits_for_no_replica_before_the_assignment() -> None:
     async def story(readers: Readers) -> None:
         readers.set_isr(0, epoch=1)
         first = await readers.join()

@@ -7,7 +7,7 @@ from ottla.broker.coordinators.transaction_state_topic import (
 )
 
 
-def test_the_topic_is_compacted_plain_and_never_led_by_who_lacks_something() -> None:
+def test_the_topic_is_compacted_uncompressed_and_without_unclean_elections() -> None:
     wanted = TransactionStateTopic(50, 100 << 20, 3, 2).wanted()
     assert (wanted.name, wanted.num_partitions) == ("__transaction_state", 50)
     assert wanted.replication_factor == 3

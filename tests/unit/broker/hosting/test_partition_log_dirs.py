@@ -131,7 +131,7 @@ def test_the_loop_goes_on_while_logs_are_opened(tmp_path: Path) -> None:
     assert all(dirs.log_of(wanted.partition) is not None for wanted in WANTED[:4])
 
 
-def test_who_does_not_want_logs_any_more_waits_for_one_at_most(tmp_path: Path) -> None:
+def test_a_cancelled_creation_waits_for_one_log_at_most(tmp_path: Path) -> None:
     made(tmp_path)
     dirs = LogDirs(KernelDisk(), [str(tmp_path / "a"), str(tmp_path / "b")])
     slow = SlowLogs()

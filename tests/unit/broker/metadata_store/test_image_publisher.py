@@ -45,7 +45,7 @@ def test_an_image_is_seen_when_it_is_prepared_for_and_in_its_turn() -> None:
     asyncio.run(story())
 
 
-def test_who_stops_waiting_takes_nothing_back() -> None:
+def test_a_cancelled_wait_takes_nothing_back() -> None:
     async def story() -> None:
         publisher = ImagePublisher(image(0))
         publisher.publish(image(1), []).cancel()

@@ -103,7 +103,7 @@ def test_a_long_decision_goes_in_several_batches(monkeypatch: pytest.MonkeyPatch
     assert image_of(CLUSTER_ID, feed.snapshot()) == feed.image
 
 
-def test_who_listens_is_called_once_when_there_is_news_or_an_end() -> None:
+def test_a_listener_is_called_once_at_news_or_the_end() -> None:
     feed = beginning()
     called: list[str] = []
     feed.on_news(lambda: called.append("news"))

@@ -88,7 +88,9 @@ def test_what_failed_and_what_was_never_opened_is_told_and_nothing_else(
     assert controller.unfollowed == [NAMES[0]]
 
 
-def test_offline_replicas_that_no_partition_counts_on_are_not_reported(partitions: HostedPartitions) -> None:
+def test_offline_replicas_that_no_partition_counts_on_are_not_reported(
+    partitions: HostedPartitions,
+) -> None:
     alone = PartitionImage(replicas=(NODE,), isr=(NODE,), leader=NODE)
     gone = replace(IN_SYNC, isr=(2,), leader=2)
     unled = replace(IN_SYNC, isr=(NODE,), leader=NO_LEADER)

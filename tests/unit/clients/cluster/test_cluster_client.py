@@ -39,7 +39,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_who_asks_while_a_request_is_on_its_way_shares_the_next() -> None:
+def test_callers_during_a_request_share_the_next() -> None:
     async def work(requests: MetadataRequests, asked: Asked) -> None:
         first = asyncio.ensure_future(requests.ask(["a"], allow_auto_creation=False))
         await settled()
@@ -76,7 +76,7 @@ def test_all_topics_and_made_topics_are_asked_for_on_their_own() -> None:
     run(work)
 
 
-def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
+def test_a_cancelled_caller_leaves_the_response_to_the_others() -> None:
     async def work(requests: MetadataRequests, asked: Asked) -> None:
         leaving = asyncio.ensure_future(requests.ask(["a"], allow_auto_creation=False))
         staying = asyncio.ensure_future(requests.ask(["b"], allow_auto_creation=False))

@@ -46,7 +46,7 @@ def run(work: Callable[[Connections, Counting, Address], Awaitable[None]], **set
     run_with_server(serve, work_and_close)
 
 
-def test_a_connection_is_opened_once_for_all_who_want_it() -> None:
+def test_concurrent_callers_share_one_new_connection() -> None:
     async def work(connections: Connections, counting: Counting, address: Address) -> None:
         found = await asyncio.gather(*(connections.at(address) for _ in range(5)))
         assert counting.count == 1
@@ -80,7 +80,7 @@ def test_a_broker_that_failed_is_tried_again_after_that() -> None:
     run(work, reconnect_backoff_ms=1, reconnect_backoff_max_ms=4)
 
 
-def test_a_connection_that_nobody_used_for_long_is_not_used_again() -> None:
+def test_an_idle_connection_is_not_used_again() -> None:
     async def work(connections: Connections, counting: Counting, address: Address) -> None:
         first = await connections.at(address)
         while first.is_open:
@@ -101,7 +101,7 @@ def test_a_connection_is_kept_for_ever_if_that_is_asked_for() -> None:
     run(work, connections_max_idle_ms=-1)
 
 
-def test_those_that_are_connected_come_first() -> None:
+def test_connected_brokers_come_first() -> None:
     async def work(connections: Connections, counting: Counting, address: Address) -> None:
         others = [Address("127.0.0.1", 2), Address("127.0.0.1", 3)]
         assert connections.in_order([*others, address]) == [*others, address]

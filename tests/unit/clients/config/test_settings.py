@@ -146,7 +146,7 @@ def test_acks_are_a_word_or_a_number(said: str | int, acks: int) -> None:
     assert producer(acks=said).acks == acks
 
 
-def test_idempotence_goes_off_by_itself_only_if_nobody_asked_for_it() -> None:
+def test_idempotence_is_disabled_only_if_it_was_not_requested() -> None:
     assert not producer(acks=1).enable_idempotence
     assert not producer(retries=0).enable_idempotence
     assert "acks=all, not 1" in why_no_producer({}, acks=1, enable_idempotence=True)

@@ -41,7 +41,7 @@ class Failing:
         raise ValueError("not today")
 
 
-def test_each_gets_what_the_one_before_has_made() -> None:
+def test_each_interceptor_gets_the_result_of_its_predecessor() -> None:
     first, second = Noting("1"), Noting("2")
     chain = Interceptors([first, second])
     assert chain.sent("letter") == "letter-1-2"
@@ -52,13 +52,13 @@ def test_each_gets_what_the_one_before_has_made() -> None:
     assert first.heard == second.heard == [("there", None), {"p": 1}, "closed"]
 
 
-def test_one_that_fails_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_interceptor_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         assert Interceptors([Failing(), Noting("2")]).sent("letter") == "letter-2"
     assert "not today" in caplog.text
 
 
-def test_where_nobody_listens_there_is_nothing_to_call() -> None:
+def test_without_interceptors_nothing_is_called() -> None:
     assert Interceptors([Failing()]).on_consume == ()
     assert Interceptors().on_send == ()
 

@@ -36,7 +36,7 @@ def twins() -> list[ModuleType]:
 
 @pytest.mark.parametrize("twin", twins())
 @pytest.mark.parametrize(("key", "hashed"), VECTORS)
-def test_the_hash_is_the_one_that_kafka_computes(twin: ModuleType, key: bytes, hashed: int) -> None:
+def test_the_hash_equals_the_hash_of_kafka(twin: ModuleType, key: bytes, hashed: int) -> None:
     assert twin.murmur2(key) == murmur2(key) == hashed & 0xFFFFFFFF
 
 

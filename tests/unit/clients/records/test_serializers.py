@@ -40,7 +40,7 @@ ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
         (UUID, ID, b"12345678-1234-5678-1234-567812345678"),
     ],
 )
-def test_bytes_are_those_that_kafka_writes(serde: Serde, value: Any, raw: bytes) -> None:
+def test_bytes_equal_the_bytes_of_kafka(serde: Serde, value: Any, raw: bytes) -> None:
     assert bind_serializer(serde, "value")("letters", value, ()) == raw
     read = bind_deserializer(serde)
     assert raw == value if read is None else read("letters", raw, ()) == value

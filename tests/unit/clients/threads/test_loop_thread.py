@@ -107,7 +107,7 @@ def test_without_a_waiting_thread_a_listener_is_called_on_the_spot() -> None:
     assert asyncio.run(work()) == [1, 2]
 
 
-def test_a_background_task_does_not_know_who_started_it(thread: LoopThread) -> None:
+def test_a_background_task_does_not_inherit_its_caller(thread: LoopThread) -> None:
     async def behind() -> int:
         return await call_in_caller(threading.get_ident)
 
@@ -117,7 +117,7 @@ def test_a_background_task_does_not_know_who_started_it(thread: LoopThread) -> N
     assert thread.run(work()) != threading.get_ident()
 
 
-def test_a_task_that_inherited_a_caller_who_is_gone_does_not_hang(thread: LoopThread) -> None:
+def test_a_task_that_inherited_a_finished_caller_does_not_hang(thread: LoopThread) -> None:
     tasks: list[asyncio.Task[int]] = []
     go = threading.Event()
 
@@ -137,7 +137,7 @@ def test_a_task_that_inherited_a_caller_who_is_gone_does_not_hang(thread: LoopTh
     assert thread.run(outcome()) != threading.get_ident()
 
 
-def test_a_call_that_nobody_comes_to_make_is_cancelled(thread: LoopThread) -> None:
+def test_a_call_without_a_waiting_caller_is_cancelled(thread: LoopThread) -> None:
     tasks: list[asyncio.Task[None]] = []
 
     async def work() -> None:
@@ -313,7 +313,7 @@ def test_a_callback_that_exits_does_not_end_the_client(
     assert "tried to end" in caplog.text
 
 
-def test_a_client_that_nobody_has_any_more_ends_its_thread() -> None:
+def test_an_unreferenced_client_ends_its_thread() -> None:
     thread = LoopThread("forsaken")
     (served,) = [row for row in threading.enumerate() if row.name == "forsaken"]
     del thread

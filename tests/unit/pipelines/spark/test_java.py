@@ -40,12 +40,12 @@ def test_an_old_java_on_the_path_is_passed_over_for_the_package(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("version", "said"), [("1.8.0_1", "Java 8"), ("11.0.2", "Java 11")])
-def test_one_that_is_named_must_be_new_enough(tmp_path: Path, version: str, said: str) -> None:
+def test_a_named_java_must_be_new_enough(tmp_path: Path, version: str, said: str) -> None:
     home = a_java(tmp_path, version)
     with pytest.raises(JavaNotFoundError, match=f"which is {said}: Spark needs 17 or newer"):
         find_java({"JAVA_HOME": str(home)})
 
 
-def test_one_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_a_named_java_must_exist(tmp_path: Path) -> None:
     with pytest.raises(JavaNotFoundError, match="there is no Java that runs"):
         find_java({"OTTLA_JAVA_HOME": str(tmp_path)})

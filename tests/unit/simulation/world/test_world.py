@@ -88,7 +88,7 @@ def on(world: World, name: str, story: Coroutine[Any, Any, Any]) -> asyncio.Task
     return world.machine(name).start(program)
 
 
-def test_time_passes_only_when_nobody_has_anything_to_do() -> None:
+def test_time_passes_only_when_every_task_waits() -> None:
     world = World(1)
 
     async def story() -> float:

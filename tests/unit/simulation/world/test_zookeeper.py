@@ -148,7 +148,7 @@ def test_an_operation_that_was_given_up_can_happen_later() -> None:
     tell(story)
 
 
-def test_who_was_cut_off_for_too_long_hears_that_its_session_is_over() -> None:
+def test_a_client_cut_off_for_too_long_learns_that_its_session_ended() -> None:
     async def story(world: World, session: SimulatedSession) -> None:
         states: list[SessionState] = []
         session.on_state(states.append)
@@ -179,7 +179,7 @@ def test_an_idle_session_lives_as_long_as_its_process() -> None:
     tell(story)
 
 
-def test_of_many_who_create_a_node_one_wins() -> None:
+def test_of_many_creators_of_a_node_one_wins() -> None:
     async def story(world: World, session: SimulatedSession) -> None:
         async def try_it(own: SimulatedSession) -> bool:
             try:

@@ -253,7 +253,7 @@ def test_a_swap_whose_end_has_rotted_still_replaces_what_its_index_knows() -> No
     assert len(files_of(disk)[name]) == size_bytes - 5
 
 
-def test_a_decided_segment_that_is_lost_with_its_index_stops_nobody() -> None:
+def test_a_decided_segment_lost_with_its_index_prevents_no_start() -> None:
     disk = SimulatedDisk()
     writer = Writer(opened(disk, CONFIG))
     writer.put((b"a", b"1"))

@@ -220,7 +220,7 @@ def test_gaps_stay_within_the_offsets_of_a_batch(kind: Accumulator) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_what_was_taken_is_nobody_elses(kind: Accumulator) -> None:
+def test_a_taken_batch_is_not_reused(kind: Accumulator) -> None:
     batch = kind()
     batch.append(NOW, None, b"value")
     taken = batch.take()

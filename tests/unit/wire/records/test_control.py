@@ -61,7 +61,7 @@ def test_a_marker_is_read_back(
     assert batch.max_timestamp_ms == NOW
 
 
-def test_a_markers_bytes_are_those_of_the_protocol() -> None:
+def test_a_marker_has_the_bytes_of_the_protocol() -> None:
     (record,) = records_of(batch_at(end_txn_marker(ControlType.COMMIT, 258, 1, 0, NOW)))
     assert record.key == b"\0\0\0\1"
     assert record.value == b"\0\0\0\0\1\2"

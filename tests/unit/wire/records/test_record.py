@@ -224,7 +224,7 @@ def test_offsets_beyond_64_bits_are_refused() -> None:
     assert outcome(records_of, batch)[0] is ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_emptied_by_compaction_has_no_records_whatever_its_codec() -> None:
+def test_a_batch_emptied_by_compaction_has_no_records_in_any_codec() -> None:
     assert records_of(batch_with(b"", 0, last=4, attributes=Compression.ZSTD)) == []
 
 

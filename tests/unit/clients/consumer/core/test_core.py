@@ -47,5 +47,5 @@ def test_a_thread_does_not_wait_for_what_is_there() -> None:
     assert asked == [1]
 
 
-def test_a_thread_comes_back_though_nobody_rings() -> None:
+def test_a_waiting_thread_returns_without_a_notification() -> None:
     PollNotifier().wait_in_thread(lambda: False, 0.0)

@@ -11,7 +11,7 @@ def headers_of(error: BaseException, group: str | None = "readers") -> dict[str,
     return dict(error_headers(RECORD, Failure(error, Stage.HANDLER), group, "shop.handle"))
 
 
-def test_the_headers_are_those_of_kafka_connect() -> None:
+def test_the_headers_equal_the_headers_of_kafka_connect() -> None:
     headers = headers_of(KeyError("Ottla"))
     trace = headers.pop("__connect.errors.exception.stacktrace")
     assert b"KeyError: 'Ottla'" in trace

@@ -51,7 +51,7 @@ def test_no_more_start_than_there_are_workers() -> None:
     assert started(workload) == [2]
 
 
-def test_the_next_of_a_key_starts_when_the_one_before_is_done() -> None:
+def test_the_next_record_of_a_key_starts_after_the_record_before_it() -> None:
     workload = workload_of("key", b"a", b"a", b"a")
     for offset in range(3):
         (work,) = start_all(workload)
@@ -84,7 +84,7 @@ def test_after_a_failure_its_lane_never_goes_on() -> None:
     assert work.progress.first.offset == 0
 
 
-def test_a_record_taken_again_waits_for_whoever_is_still_at_it() -> None:
+def test_a_record_taken_again_waits_for_its_running_handler() -> None:
     workload = workload_of("key", b"a", b"a")
     (stale,) = start_all(workload)
     workload.drop(lambda work: work.name == TopicPartition("letters", 0))

@@ -89,7 +89,7 @@ def test_records_go_into_the_open_batch_of_their_partition(twin: Any) -> None:
     assert (second.topic, second.partition, second.done()) == ("t", 1, True)
 
 
-def test_the_encoded_bytes_are_those_of_the_record_accumulator(twin: Any) -> None:
+def test_the_encoded_bytes_equal_the_bytes_of_the_record_accumulator(twin: Any) -> None:
     world = World(twin)
     rows = [(b"v", None, 5, ()), ("text", b"k", None, (("h", b"x"),)), (None, "k", 9, ())]
     expected = twin.RecordAccumulator()
@@ -115,7 +115,7 @@ def test_a_full_batch_is_closed_and_the_sender_woken(twin: Any) -> None:
     assert world.rings == 2  # for the first batch, which had no waiter, and for the full batch
 
 
-def test_who_looks_in_time_anyway_is_not_woken(twin: Any) -> None:
+def test_a_sender_that_looks_in_time_is_not_woken(twin: Any) -> None:
     world = World(twin)
     world.accumulator.next_look_ms = 55
     world.accumulator.append("t", b"x", partition=0)
@@ -226,7 +226,7 @@ def test_a_failure_reaches_every_record(twin: Any) -> None:
         deliveries[1].result()
 
 
-def test_callbacks_come_before_those_who_wait(twin: Any) -> None:
+def test_callbacks_are_called_before_waiters_wake(twin: Any) -> None:
     world = World(twin)
     told: list[Any] = []
     delivery = world.accumulator.append(

@@ -85,7 +85,7 @@ def test_news_of_one_partition_are_told_though_another_has_no_leader() -> None:
     run(View(), work)
 
 
-def test_a_leader_is_looked_for_as_long_as_somebody_wants_it() -> None:
+def test_a_leader_is_looked_for_while_a_batch_waits() -> None:
     async def work(leaders: Leaders, news: asyncio.Queue[int]) -> None:
         leaders.leader_of(T1)
         assert [await news.get() for _ in range(4)] == [NO_LEADER, NO_LEADER, NO_LEADER, 7]
@@ -94,7 +94,7 @@ def test_a_leader_is_looked_for_as_long_as_somebody_wants_it() -> None:
     assert view.asked == 4
 
 
-def test_nobody_asks_on_for_a_topic_that_nobody_waits_for() -> None:
+def test_no_metadata_is_requested_for_a_topic_without_waiting_batches() -> None:
     async def work(leaders: Leaders, news: asyncio.Queue[int]) -> None:
         leaders.leader_of(T1)
         assert leaders._asking is not None

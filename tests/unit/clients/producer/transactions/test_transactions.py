@@ -106,9 +106,7 @@ def test_what_is_refused_after_a_batch_has_failed_is_no_worse_than_that() -> Non
         (ErrorCode.FENCED_INSTANCE_ID, r"abort_transaction.* close this consumer"),
     ],
 )
-def test_who_is_refused_by_the_group_is_told_what_its_consumer_has_to_do(
-    code: ErrorCode, advice: str
-) -> None:
+def test_a_refusal_by_the_group_names_the_remedy(code: ErrorCode, advice: str) -> None:
     async def run() -> None:
         transactions, coordinator = await begun()
         coordinator.refusal = ApiError(code)
@@ -160,7 +158,7 @@ def on_its_way(transactions: Transactions) -> tuple[BatchCompletion, ReadyBatch]
     return completion, ready_batch
 
 
-def test_closing_leaves_what_is_being_prepared_to_who_completes_it() -> None:
+def test_closing_leaves_a_prepared_transaction_open() -> None:
     async def run() -> State:
         transactions, _ = await begun()
         preparing = asyncio.ensure_future(transactions.prepare())
@@ -185,7 +183,7 @@ def test_closing_waits_for_a_commit_that_waits_for_another_call() -> None:
     assert asyncio.run(run()) is State.READY
 
 
-def test_closing_goes_on_with_a_commit_that_nobody_waits_for_any_more() -> None:
+def test_closing_completes_an_abandoned_commit() -> None:
     async def run() -> tuple[State, int]:
         transactions, coordinator = await begun()
         coordinator.may_answer.clear()

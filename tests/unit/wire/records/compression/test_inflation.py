@@ -221,7 +221,7 @@ def test_the_content_size_of_a_frame_is_not_believed(claimed: int) -> None:
 
 
 @pytest.mark.parametrize("window_log", [28, 31, 40, 41])
-def test_a_window_that_nobody_needs_is_refused(window_log: int) -> None:
+def test_a_needlessly_large_window_is_refused(window_log: int) -> None:
     block = (10 << 3 | 1).to_bytes(3, "little") + bytes(10)
     lie = b"\x28\xb5\x2f\xfd\x00" + bytes([(window_log - 10) << 3]) + block
     assert refused(Compression.ZSTD, lie, match="zstd") < 2 * MIB
