@@ -17,7 +17,7 @@ def test_every_key_has_a_request_and_a_response_of_the_same_versions() -> None:
         assert key_of(api.request) is ApiKey(key)
 
 
-def test_what_is_no_api_is_not_there() -> None:
+def test_an_unknown_api_key_has_no_api() -> None:
     with pytest.raises(KeyError):
         api_of(4)
     with pytest.raises(KeyError):

@@ -142,7 +142,7 @@ def test_compiled_and_plain_agree_on_damage(
 
 
 @pytest.mark.parametrize("module", BOTH)
-def test_what_is_collected_in_a_circle_lets_go_of_its_bytes(module: ModuleType) -> None:
+def test_records_collected_in_a_cycle_release_their_bytes(module: ModuleType) -> None:
     content = bytearray(build_batch(RECORDS))
     circle: dict[str, Any] = {}  # the collector sees it as younger than its contents
     circle["consumed"] = opened(module, batch_at(content), readers=(circle, None))

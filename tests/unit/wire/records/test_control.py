@@ -103,7 +103,7 @@ def test_a_version_of_the_future_may_say_more() -> None:
         (b"\0\0\0\2", b"\0" * 6, "does not end a transaction"),
     ],
 )
-def test_what_is_no_marker_is_refused(
+def test_a_batch_without_a_marker_is_refused(
     key: bytes | None, value: bytes | None, complaint: str
 ) -> None:
     batch = control_batch(key, value, base_offset=12)

@@ -101,7 +101,7 @@ def test_a_set_that_breaks_off_is_not_converted() -> None:
 @each_codec
 @each_magic
 @given(records=record_lists())
-def test_what_is_written_is_read_again_without_headers(
+def test_a_written_message_set_is_read_again_without_headers(
     codec: Compression, magic: int, records: list[Record]
 ) -> None:
     raw = to_message_set(records, magic=magic, compression=codec)

@@ -77,7 +77,7 @@ def peer_view(records: Iterable[Any]) -> list[Record]:
 
 @pytest.mark.parametrize("codec", Compression)
 @given(records=record_lists())
-def test_what_is_written_is_read_back(codec: Compression, records: list[Record]) -> None:
+def test_a_written_record_is_read_back(codec: Compression, records: list[Record]) -> None:
     batch = batch_at(build_batch(records, compression=codec))
     assert records_of(batch) == records
     assert all(type(record) is Record for record in records_of(batch))
@@ -117,7 +117,7 @@ def test_log_append_time_is_the_time_of_every_record(module: ModuleType) -> None
 
 
 @given(records=record_lists(with_gaps=False))
-def test_others_read_what_we_write(records: list[Record]) -> None:
+def test_other_libraries_read_our_records(records: list[Record]) -> None:
     raw = bytes(build_batch(records))
     aiokafka, kafka_python = AiokafkaBatch(raw), KafkaPythonBatch(raw)
     assert aiokafka.validate_crc()
@@ -126,7 +126,7 @@ def test_others_read_what_we_write(records: list[Record]) -> None:
 
 
 @given(records=record_lists())
-def test_kio_reads_what_we_write(records: list[Record]) -> None:
+def test_kio_reads_our_records(records: list[Record]) -> None:
     records = [record._replace(timestamp_ms=abs(record.timestamp_ms)) for record in records]
     raw = bytes(build_batch(records))
     kio_batch, size = kio_read_batch(raw, 0)
@@ -137,7 +137,7 @@ def test_kio_reads_what_we_write(records: list[Record]) -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_others_read_what_we_compress(codec: Compression) -> None:
+def test_other_libraries_read_our_compressed_records(codec: Compression) -> None:
     raw = bytes(build_batch(RECORDS, compression=codec))
     assert peer_view(AiokafkaBatch(raw)) == RECORDS
 

@@ -7,12 +7,12 @@ are mostly mistakes in settings or in formatting, and nothing else of the node s
 import logging
 from typing import Final
 
-from ottla.broker.controller.problem_log import ProblemLog
 from ottla.broker.quorum.quorum_replica import QuorumReplica
 from ottla.concurrency.first_of import pause_seconds
 from ottla.environment.clock import Clock
 from ottla.model.identifiers import uuid_to_text
 from ottla.model.settings.broker_config import BrokerConfig
+from ottla.runtime.problem_log import ProblemLog
 
 LOOK_SECONDS: Final = 1.0
 PATIENCE_MS: Final = 5_000
