@@ -24,7 +24,6 @@ controlled.shutdown.enable BOOLEAN read-only true
 controlled.shutdown.max.retries INT read-only 3
 controlled.shutdown.retry.backoff.ms LONG read-only 5000
 controller.listener.names LIST read-only <none>
-controller.quorum.append.linger.ms INT read-only 25
 controller.quorum.auto.join.enable BOOLEAN read-only false
 controller.quorum.bootstrap.servers LIST read-only <none>
 controller.quorum.election.backoff.max.ms INT read-only 1000

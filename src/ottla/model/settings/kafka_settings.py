@@ -7,8 +7,9 @@ _OF_KAFKA_4 = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     client.quota.callback.class connection.failed.authentication.delay.ms connections.max.reauth.ms
     controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
-    controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
-    cordoned.log.dirs delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+    controller.quorum.append.linger.ms controller.quota.window.num
+    controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
+    delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
     delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners
     fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable

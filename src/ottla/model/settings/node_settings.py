@@ -118,11 +118,6 @@ class NodeSettings:
         integer(0),
         "The maximum wait of a voter before it stands for election after its leader has resigned.",
     )
-    controller_quorum_append_linger_ms: int = at_start(
-        0,
-        integer(0),
-        "How long the leader waits for more decisions before it writes them to disk.",
-    )
     controller_quorum_request_timeout_ms: int = at_start(
         2_000, integer(1), "How long a request to another controller may take."
     )
