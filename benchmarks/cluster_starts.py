@@ -1,4 +1,4 @@
-"""Clusters of three, as their users start them: Ottla with a ZooKeeper, Apache Kafka with KRaft."""
+"""Clusters of three as their users start them: Ottla with a ZooKeeper or a quorum, Apache Kafka."""
 
 import os
 import signal
@@ -124,6 +124,18 @@ def ottla_cluster() -> Iterator[MeasuredCluster]:
     """Run three `ottla start` and a ZooKeeper for the block."""
     settings = {**SETTINGS, "zookeeper.session.timeout.ms": str(SESSION_MS)}
     with Cluster(BROKERS, settings, zookeeper=True) as cluster:
+        yield MeasuredCluster("Ottla", cluster.brokers)
+        cluster.kill()
+
+
+@contextmanager
+def quorum_cluster() -> Iterator[MeasuredCluster]:
+    """Run three `ottla start`, each broker and controller, for the block."""
+    sessions = {
+        "broker.session.timeout.ms": str(SESSION_MS),
+        "broker.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    }
+    with Cluster(BROKERS, {**SETTINGS, **sessions}) as cluster:
         yield MeasuredCluster("Ottla", cluster.brokers)
         cluster.kill()
 

@@ -72,9 +72,8 @@ def run_in_child(bytecode_folder: str, program: str) -> None:
 
 def with_bytecode_in(folder: str) -> dict[str, str]:
     """Return the environment of children that keep their byte code in a directory."""
-    environment = os.environ | {"PYTHONPYCACHEPREFIX": folder}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return environment
+    # Empty, and not left out: the result may be merged into the environment of this process.
+    return os.environ | {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def children_seconds() -> float:

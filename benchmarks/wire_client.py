@@ -67,6 +67,10 @@ class WireClient:
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Create a topic, and return when its first partition has acknowledged a record."""
         self.ask(create_topic_frame(topic, partitions))
+        self.produce_until_acknowledged(topic)
+
+    def produce_until_acknowledged(self, topic: str) -> None:
+        """Send a record to the first partition until the broker acknowledges it."""
         deadline = time.monotonic() + TIMEOUT_MS / 1000
         while _is_refused(self.ask(produce_frame(topic))):
             assert time.monotonic() < deadline, f"{topic} takes no records"
