@@ -41,6 +41,10 @@ from ottla.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuoru
 from ottla.wire.messages.vote import VoteRequest, VoteResponse
 
 _NONE: Final = ErrorCode.NONE
+EPOCHS_AHEAD_MAX: Final = 1 << 20
+"""How far ahead of this replica the epoch of a request may be; each election takes one epoch. An
+epoch has 31 bits, and is kept on disk: after the largest epoch there is no next election.
+"""
 
 
 def grants_vote(election: ElectionState, nominee: ReplicaKey) -> bool:
@@ -165,6 +169,7 @@ class Elections:
         core = self._core
         epoch, last_epoch = partition.replica_epoch, partition.last_offset_epoch
         is_illegal = last_epoch > epoch if partition.pre_vote else last_epoch >= epoch
+        is_illegal = is_illegal or epoch > core.epoch + EPOCHS_AHEAD_MAX
         if is_illegal or min(last_epoch, partition.last_offset, partition.replica_id) < 0:
             return ErrorCode.INVALID_REQUEST, False
         if epoch < core.epoch:
@@ -285,7 +290,7 @@ class Elections:
         # A leader calls itself before it announces another address.
         is_own = leader_id == self._core.key.id
         leads = isinstance(self._core.state, Leader) and epoch == election.epoch
-        if leader_id < 0 or (is_own and not leads):
+        if leader_id < 0 or (is_own and not leads) or epoch > election.epoch + EPOCHS_AHEAD_MAX:
             return ErrorCode.INVALID_REQUEST
         if epoch < election.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

@@ -75,10 +75,16 @@ class KernelNetwork:
         return listening
 
     async def connect(self, host: str, port: int) -> StreamSocket:
-        """Connect to the host's first address that accepts; only the last has no time limit."""
+        """Connect to the host's first address that accepts; only the last has no time limit.
+
+        OSError if none accepts, or if the host is no name.
+        """
         loop = asyncio.get_running_loop()
         refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, f"{host} has no address")
-        found = await loop.getaddrinfo(host, port, type=SOCK_STREAM)
+        try:
+            found = await loop.getaddrinfo(host, port, type=SOCK_STREAM)
+        except UnicodeError as error:  # For instance, a part of the name is too long.
+            raise OSError(errno.EINVAL, f"{host!r:.80} is no host name: {error}") from None
         for row in found:
             family, kind, protocol, _, address = row
             connected = socket(family, kind, protocol)

@@ -79,6 +79,15 @@ def test_a_host_without_an_address_is_told_as_the_resolver_tells_it() -> None:
         asyncio.run(story())
 
 
+@pytest.mark.parametrize("host", ["x" * 300, "a..b", "\ud800"])
+def test_a_host_that_is_no_name_is_an_os_error(host: str) -> None:
+    async def story() -> None:
+        await KernelNetwork().connect(host, 1)
+
+    with pytest.raises(OSError, match=r"no host name|Name|name|service"):
+        asyncio.run(story())
+
+
 def test_an_address_that_swallows_everything_does_not_stand_before_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,7 @@
 """Replicas in trouble: full disks, pauses, lost links, old logs, and changes of the voters."""
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +15,18 @@ from ottla.raft.snapshots import SnapshotId, SnapshotStart, snapshot_bytes
 from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.wire.messages.add_raft_voter import Listener as AddListener
+from ottla.wire.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochRequestPartition,
+    BeginQuorumEpochRequestTopic,
+)
 from ottla.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
 from ottla.wire.messages.vote import VoteRequest, VoteRequestPartition, VoteRequestTopic
+from ottla.wire.schema import Message
 from tests.metadata_building import uuid_of
 from tests.quorum_nodes import CLUSTER, QuorumNode, batch_of, voter
 from tests.unit.broker.quorum.simulated_quorum import PORT, Quorum, commit
@@ -332,6 +339,33 @@ def test_a_vote_that_was_told_is_never_given_twice() -> None:
             granted.append(response.topics[0].partitions[0].vote_granted)
             quorum.machine(1).cut_power("lose_all")
         assert granted == [True, False]
+
+    quorum.run(story())
+
+
+def announce_leader(leader_id: int, epoch: int) -> BeginQuorumEpochRequest:
+    partition = BeginQuorumEpochRequestPartition(
+        partition_index=0, leader_id=leader_id, leader_epoch=epoch
+    )
+    topic = BeginQuorumEpochRequestTopic(topic_name="__cluster_metadata", partitions=[partition])
+    return BeginQuorumEpochRequest(cluster_id=CLUSTER, voter_id=1, topics=[topic])
+
+
+@pytest.mark.parametrize("ask", [ask_for_vote, announce_leader])
+def test_a_request_with_the_last_epoch_does_not_end_the_elections(
+    ask: Callable[[int, int], Message],
+) -> None:
+    quorum = Quorum(1, 2, 3)
+
+    async def story() -> None:
+        await quorum.start_all()
+        leader = await quorum.leader()
+        await commit(leader, b"before")
+        for node in list(quorum.nodes.values()):
+            response = await node.handle(ask(2, (1 << 31) - 1))
+            assert response.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+            assert node.replica.epoch < 1 << 20
+        await commit(await quorum.leader(), b"after")
 
     quorum.run(story())
 
