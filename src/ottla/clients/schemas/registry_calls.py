@@ -31,6 +31,8 @@ UNKNOWN_MS: Final = 1_000
 """How long an unknown id is not asked for again."""
 REFERENCE_DEPTH_MAX: Final = 10
 REFERENCES_MAX: Final = 100
+LIGHT_CHARACTERS_MAX: Final = 32 << 10
+"""Of a schema; asyncio clients parse a longer one in another thread: it takes milliseconds."""
 MESSAGE_CHARACTERS_MAX: Final = 500
 """How much of a response without an error code is quoted."""
 LATEST: Final = "latest"
@@ -294,8 +296,11 @@ class RegistryCalls:
             references[reference.name] = await self._parsed_at(found.schema, depth + 1, count)
         from ottla.schemas.parsing import parse_schema  # noqa: PLC0415 - needs the extra `schemas`
 
-        parsed: ParsedSchema = parse_schema(schema.type, schema.text, references)
-        return parsed
+        if len(schema.text) <= LIGHT_CHARACTERS_MAX:
+            return parse_schema(schema.type, schema.text, references)
+        return await self._transport.compute(
+            lambda: parse_schema(schema.type, schema.text, references)
+        )
 
     # -- subjects and compatibility -------------------------------------------------------------
 

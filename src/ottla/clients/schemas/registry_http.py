@@ -9,19 +9,21 @@ import base64
 import socket
 import ssl
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import responses as reason_by_status
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import h11
 
 from ottla.clients.config.setting_table import InvalidClientSettingError
 from ottla.clients.schemas.schema_settings import RegistrySettings, Server
 from ottla.concurrency.sleep import pause
+
+T = TypeVar("T")
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 ACCEPTED: Final = (
@@ -156,6 +158,10 @@ class Transport(Protocol):
         """Wait for the result of another caller's request."""
         ...
 
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Return the result of long work, without delaying other tasks."""
+        ...
+
     def close(self) -> None:
         """Close all idle connections."""
         ...
@@ -266,6 +272,10 @@ class SocketTransport:
         """Block until another thread has the response."""
         return future.result()
 
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Work in this thread."""
+        return work()
+
     def close(self) -> None:
         """Close all idle connections."""
         for kept in self._pool.drain():
@@ -325,6 +335,10 @@ class AsyncTransport:
     async def wait(self, future: Future[Any]) -> Any:
         """Wait for another task; a cancellation here does not cancel that task's request."""
         return await asyncio.shield(asyncio.wrap_future(future))
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Work in another thread: the event loop goes on."""
+        return await asyncio.to_thread(work)
 
     def close(self) -> None:
         """Start to close all idle connections."""

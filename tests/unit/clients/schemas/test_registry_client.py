@@ -1,9 +1,10 @@
 """The registry clients: requests, retries, fail-over, caches and errors."""
 
 import asyncio
+import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event
+from threading import Barrier, Event, current_thread
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ottla.clients.schemas.schema_settings import (
     parse_servers,
     read_registry_settings,
 )
+from ottla.schemas.parsing import parse_schema
 from ottla.schemas.schema import Metadata, Rule, RuleSet, Schema, SchemaReference, SchemaType
 from tests.unit.clients.schemas.scripted_server import ScriptedServer, Seen
 
@@ -32,6 +34,28 @@ def closed_port() -> int:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])
+
+
+@pytest.mark.parametrize(("fields", "is_apart"), [(1, False), (2000, True)])
+def test_an_asyncio_client_parses_large_schemas_in_another_thread(
+    monkeypatch: pytest.MonkeyPatch, fields: int, is_apart: bool
+) -> None:
+    threads = []
+
+    def parse(*given: Any) -> Any:
+        threads.append(current_thread())
+        return parse_schema(*given)
+
+    monkeypatch.setattr("ottla.schemas.parsing.parse_schema", parse)
+    rows = [{"name": f"field{n}", "type": "long"} for n in range(fields)]
+    schema = Schema(json.dumps({"type": "record", "name": "Wide", "fields": rows}))
+
+    async def parsed() -> Any:
+        async with AsyncRegistryClient(url="http://127.0.0.1:1") as client:
+            return await client.parsed(schema)
+
+    assert asyncio.run(parsed()).record_name == "Wide"
+    assert [thread is not current_thread() for thread in threads] == [is_apart]
 
 
 def test_register_sends_the_schema_once_and_asks_for_all_members() -> None:
