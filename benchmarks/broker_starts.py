@@ -54,16 +54,21 @@ def kafka_name() -> str:
 
 @contextmanager
 def started_ottla(
-    folder: str, environment: dict[str, str], program: str = "ottla.cli.main", registry: str = ""
+    folder: str,
+    environment: dict[str, str],
+    program: str = "ottla.cli.main",
+    registry: str = "",
+    rest: str = "",
 ) -> Iterator[Started]:
     """Run `ottla start` for the block, in a directory that it makes.
 
-    It has a schema registry if `registry` is a HOST:PORT.
+    It has a schema registry if `registry` is a HOST:PORT, and a REST proxy if `rest` is one.
     """
     port = free_port()
     command = [sys.executable, "-m", program, "start"]
     listeners = ["--listen", f"127.0.0.1:{port}", "-X", "ottla.admin.listener=127.0.0.1:0"]
     listeners += ["-X", f"ottla.schema.registry.listener={registry}"]
+    listeners += ["-X", f"ottla.rest.listener={rest}"]
     began = time.perf_counter()
     with subprocess.Popen(
         [*command, *listeners, "--data-dir", folder], stderr=subprocess.DEVNULL, env=environment
