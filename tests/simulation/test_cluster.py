@@ -17,7 +17,7 @@ from ottla.simulation.stories.report import Report
 from ottla.simulation.world.network import Link
 from ottla.simulation.world.randomness import dice
 
-SEEDS = range(4)  # `make simulate` runs a thousand
+SEEDS = (0, 3)  # with three and with five brokers; `make simulate` runs a thousand
 SECONDS = 12.0
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_lost_disordered_or_repeated_by(kind: Kind) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_cluster_recovers_from_any_combination_of_faults(seed: int) -> None:
-    report = run(seed, seconds=SECONDS, brokers=5 if seed % 4 == 3 else 3)
+    report = run(seed, seconds=SECONDS, brokers=5 if seed == 3 else 3)
     check(report)
     assert report.read_count >= report.sent[Outcome.OK]
 
@@ -45,16 +45,15 @@ def test_the_cluster_recovers_from_any_combination_of_faults(seed: int) -> None:
 def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() -> None:
     here = run(7, seconds=3)
     code = "from ottla.simulation.stories.cluster_story import run; print(run(7, seconds=3).digest)"
-    for hash_seed in ("0", "123"):
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here.digest
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "0"},  # the hash seed of this process is random
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == here.digest
     assert run(8, seconds=3).digest != here.digest
 
 

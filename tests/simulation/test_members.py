@@ -48,10 +48,9 @@ def test_every_record_is_delivered_by_members_that_die_pause_and_are_cut_off(
 ) -> None:
     moves: Counter[tuple[MemberState, MemberState]] = Counter()
     with counting(moves):
-        for seed in range(FIRST_SEED, FIRST_SEED + 2):
-            report = with_members(seed, strategy, is_static=is_static)
-            assert not report.violations, f"seed {seed}: {report.violations}"
-    assert moves[S.RECONCILING, S.STABLE] > 20
+        report = with_members(FIRST_SEED, strategy, is_static=is_static)
+    assert not report.violations
+    assert moves[S.RECONCILING, S.STABLE] > 10
     assert sum(moves[state, S.FENCED] for state in S) > 0
 
 

@@ -108,8 +108,7 @@ def test_what_was_once_wrong_is_found_by_chance(mutant: str) -> None:
     "setting", [RESTLESS, STOPPED, DARK, ROLLED], ids=["all", "stops", "darkness", "rolls"]
 )
 def test_without_mutants_the_same_seeds_are_well(setting: Setting) -> None:
-    found = [one for one in BY_CHANCE.values() if one.setting is setting]
-    for seed in range(max(one.budget for one in found)):
+    for seed in {one.seeds - 1 for one in BY_CHANCE.values() if one.setting is setting}:
         assert not run(seed, seconds=SECONDS, setting=setting).violations
 
 

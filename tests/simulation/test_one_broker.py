@@ -51,19 +51,18 @@ def check(report: Report) -> None:
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_nothing_is_lost_disordered_or_repeated_by(fault: Fault) -> None:
-    for seed in range(2):
-        report = run(seed, seconds=15, setting=setting(fault))
-        check(report)
-        assert report.faults[fault.value] > 0
-        assert report.sent[Outcome.OK] > 50
-        assert report.read_count > 100
-        assert report.committed_count > 10
+    report = run(0, seconds=15, setting=setting(fault))
+    check(report)
+    assert report.faults[fault.value] > 0
+    assert report.sent[Outcome.OK] > 50
+    assert report.read_count > 100
+    assert report.committed_count > 10
 
 
 def test_histories_are_right_under_any_combination_of_faults() -> None:
     faults: Counter[str] = Counter()
     sent: Counter[Outcome] = Counter()
-    for seed in range(100, 112):
+    for seed in range(103, 108):  # together they have all faults; `make simulate` runs a thousand
         report = run(seed, seconds=20)
         check(report)
         faults.update(report.faults)
@@ -76,7 +75,7 @@ def test_histories_are_right_under_any_combination_of_faults() -> None:
 def test_a_power_cut_that_takes_what_was_not_flushed_is_noticed() -> None:
     """The checkers are not blind: they find losses that the broker is not set up to prevent."""
     lossy = setting(Fault.POWER, is_flushed=False)
-    reports = [run(seed, seconds=15, setting=lossy) for seed in range(5)]
+    reports = [run(seed, seconds=15, setting=lossy) for seed in range(3)]
     found = {violation.invariant for report in reports for violation in report.violations}
     assert {"J1 inconsistent-offsets", "J4 unseen"} <= found
 
@@ -205,14 +204,13 @@ def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() ->
     code = (
         "from ottla.simulation.stories.one_broker_story import run; print(run(7, seconds=5).digest)"
     )
-    for hash_seed in ("0", "123"):
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here.digest
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "0"},  # the hash seed of this process is random
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == here.digest
     assert run(8, seconds=5).digest != here.digest

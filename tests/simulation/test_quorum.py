@@ -8,7 +8,7 @@ from ottla.simulation.quorum.story import Setting, run
 from ottla.simulation.quorum.world import QuorumWorld
 from tests.simulation.quorum_scenarios import refuse_malformed_control_records
 
-SEEDS = 120
+SEEDS = 40  # `make simulate` runs ten thousand
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
