@@ -38,7 +38,7 @@ GROWTH_BYTES_MAX: Final = 16 << 20
 BATCH: Final = 500
 """Payloads in one call of an Arrow decoder."""
 NOISE_BYTES_MAX: Final = 120
-PAYLOADS: Final = 10_000
+PAYLOADS: Final = 5_000
 
 AVRO: Final = {
     "type": "record",

@@ -18,8 +18,9 @@ from ottla.schemas.avro.avro_values import AvroReader, AvroWriter, InvalidValueE
 from ottla.schemas.parsed_schema import InvalidSchemaError
 from tests.avro_strategies import evolved, schemas, values
 from tests.avro_twins import both_read, both_write
+from tests.examples import examples
 
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def _parsed(schema: Any) -> AvroSchema:

@@ -29,6 +29,7 @@ from ottla.model.address import Address
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
+from tests.examples import examples
 
 TOPICS = ("letters", "parcels")
 PARTITIONS = [TopicPartition(topic, number) for topic in TOPICS for number in range(3)]
@@ -240,4 +241,6 @@ class MemberHistory(RuleBasedStateMachine):
 
 
 TestMemberHistory = MemberHistory.TestCase
-TestMemberHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestMemberHistory.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)

@@ -1,4 +1,4 @@
-"""Random payloads through all decoders; `make soak` decodes a hundred times as many."""
+"""Random payloads through all decoders; `make soak` decodes two hundred times as many."""
 
 import pytest
 

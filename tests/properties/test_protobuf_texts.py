@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.schemas.parsed_schema import InvalidSchemaError
 from ottla.schemas.protobuf.protobuf_schema import parse_protobuf
+from tests.examples import examples
 from tests.protobuf_judge import comparable, ordered
 from tests.protobuf_texts import GOOD
 
@@ -66,7 +67,7 @@ def fields_of(draw: Any, name: str, number: int, types: list[str], messages_coun
 
 
 @given(messages(), st.sampled_from(["", "a", "a.b.c"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_random_file_comes_back_from_its_texts(root: dict[str, Any], package: str) -> None:
     source = FileDescriptorProto(syntax="proto3", package=package, message_type=[root])
     # Synthetic oneofs are for the linker to add, so the first parse starts from the printed text.
@@ -92,7 +93,7 @@ def _printed(source: Any) -> str:
 
 
 @given(st.sampled_from(sorted(GOOD)), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_damaged_text_parses_or_ends_in_one_error(name: str, data: Any) -> None:
     text = GOOD[name]
     for _ in range(data.draw(st.integers(1, 3))):
@@ -109,7 +110,7 @@ def test_a_damaged_text_parses_or_ends_in_one_error(name: str, data: Any) -> Non
 @given(
     st.one_of(st.text(max_size=60), st.binary(max_size=60).map(base64.b64encode).map(bytes.decode))
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_text_parses_or_ends_in_one_error(text: str) -> None:
     _parses_or_refuses(text)
 

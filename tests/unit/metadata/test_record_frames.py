@@ -58,6 +58,7 @@ from ottla.wire.protocol_error import ProtocolError
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.writing import encode
+from tests.examples import examples
 from tests.message_strategies import name_of, values_of
 
 ID = bytes(range(16))
@@ -366,7 +367,7 @@ def test_what_is_no_record_is_refused(raw: str, complaint: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_RECORD
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(raw=st.binary(max_size=80), kind=st.sampled_from(sorted(RECORD_BY_KIND)))
 def test_any_bytes_are_a_record_or_a_protocol_error(raw: bytes, kind: int) -> None:
     for value in (raw, bytes([1, kind, 0]) + raw):

@@ -16,6 +16,7 @@ from ottla.storage.segments.segment import Segment
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record
+from tests.examples import examples
 from tests.unit.storage.compacted_logs import (
     DAY_MS,
     DIRECTORY,
@@ -238,7 +239,7 @@ def _known(states: ProducerStates) -> dict[int, ProducerEntry]:
     }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(steps, st.sampled_from([400, 1000, 100_000]))
 def test_a_compacted_log_has_the_same_last_values_as_the_whole_log(
     taken: list[Step], segment_bytes: int

@@ -14,6 +14,7 @@ from ottla.storage.producers.producer_state import ProducerStates
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder
 from ottla.wire.records.control import ControlType, end_txn_marker
+from tests.examples import examples
 
 DIRECTORY = "/log"
 producer_ids = st.integers(1, 3)
@@ -178,4 +179,6 @@ def _answer(states: ProducerStates, batch: RecordBatch) -> tuple[int, int] | Err
 
 
 TestLogWithProducers = LogWithProducers.TestCase
-TestLogWithProducers.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLogWithProducers.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)

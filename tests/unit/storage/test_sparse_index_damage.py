@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.indexes.offset_index import OffsetIndex
 from ottla.storage.indexes.sparse_index import CorruptIndexError
+from tests.examples import examples
 from tests.unit.storage.sparse_indexes import (
     BASE,
     PATH,
@@ -77,7 +78,7 @@ def test_a_file_that_is_shorter_than_it_was_is_corrupt(
 
 
 @both
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(raw=st.binary(max_size=200), target=st.integers(-(2**40), 2**40))
 def test_any_content_of_the_file_gives_one_error(kind: Kind, raw: bytes, target: int) -> None:
     disk = simulated_disk()
@@ -95,7 +96,7 @@ def test_any_content_of_the_file_gives_one_error(kind: Kind, raw: bytes, target:
 
 
 @both
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(flips=st.lists(st.tuples(st.integers(0, 95), st.integers(0, 7)), min_size=1))
 def test_an_index_that_passes_its_check_searches_in_order(
     kind: Kind, flips: list[tuple[int, int]]
@@ -117,7 +118,7 @@ def test_an_index_that_passes_its_check_searches_in_order(
         assert index.lookup(entry[0]) == entry
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(seed=st.integers(0, 2**32), parts=st.lists(st.integers(1, 150), min_size=1, max_size=4))
 def test_a_power_cut_leaves_the_first_entries_or_something_corrupt(
     seed: int, parts: list[int]

@@ -23,6 +23,7 @@ from ottla.storage.recovery.log_recovery import open_log
 from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.control import ControlType
 from ottla.wire.records.record import Record
+from tests.examples import examples
 from tests.unit.storage.compacted_logs import (
     DAY_MS,
     DIRECTORY,
@@ -239,4 +240,6 @@ class LogWithTransactions(RuleBasedStateMachine):
 
 
 TestLogWithTransactions = LogWithTransactions.TestCase
-TestLogWithTransactions.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLogWithTransactions.settings = settings(
+    max_examples=examples(100), stateful_step_count=40, deadline=None
+)

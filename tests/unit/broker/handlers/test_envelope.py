@@ -21,6 +21,7 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsR
 from ottla.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.schema import Message
+from tests.examples import examples
 from tests.metadata_building import open_store
 
 LISTENER = "BROKERS"
@@ -136,7 +137,7 @@ def test_an_answer_that_was_overtaken_by_the_end_of_a_term_is_not_passed_on() ->
     assert len(seen) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=40), st.binary(max_size=10), st.booleans())
 def test_any_bytes_are_answered(data: bytes, name: bytes, has_header: bool) -> None:
     prefix = b"\x00\x14\x00\x06\x00\x00\x00\x01\xff\xff\x00" if has_header else b""

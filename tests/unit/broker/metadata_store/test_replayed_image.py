@@ -19,6 +19,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages.create_partitions import CreatePartitionsTopic
 from ottla.wire.messages.delete_topics import DeleteTopicState
 from ottla.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+from tests.examples import examples
 from tests.metadata_building import (
     CountingRandomness,
     create,
@@ -108,7 +109,7 @@ async def lead_life(
     return store.image
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), at_once=st.integers(1, 4))
 def test_replaying_the_log_leads_to_the_same_image(data: st.DataObject, at_once: int) -> None:
     disk, dice = SimulatedDisk(), CountingRandomness()

@@ -26,6 +26,7 @@ from ottla.runtime import cold_reads
 from ottla.runtime.disk import KernelDisk
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.storage.files.log_slice import LogSlice
+from tests.examples import examples
 from tests.unit.broker.serving import AllHot
 
 SMALL_BUFFER_BYTES = 4096
@@ -128,7 +129,7 @@ def test_bytes_and_slices_arrive_in_order_and_whole(
 ) -> None:
     file = simulated_file() if is_simulated else kernel_file
 
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=examples(50))
     @given(st.lists(st.binary(max_size=50) | st.just(bytes(100_000)) | slices, max_size=6))
     def check(parts: list[Any]) -> None:
         pieces = [LogSlice(file, *part) if isinstance(part, tuple) else part for part in parts]

@@ -21,6 +21,7 @@ from ottla.schemas.arrow.protobuf_arrow import (
     protobuf_text_of,
 )
 from ottla.schemas.protobuf.protobuf_schema import ProtobufSchema, parse_protobuf
+from tests.examples import examples
 
 pytestmark = pytest.mark.usefixtures("needs_compiled_loops")
 
@@ -224,14 +225,14 @@ _FIELDS = st.recursive(
 
 
 @given(st.lists(st.one_of(st.none(), _FIELDS, st.binary(max_size=20)), max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_both_loops_agree_on_every_byte_string(values: list[bytes | None]) -> None:
     found = both(EVERYTHING, values)
     assert found.batch.num_rows == len(values)
 
 
 @given(_FIELDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_rows_are_the_messages_that_protobuf_reads(value: bytes) -> None:
     found = decode(EVERYTHING, [value])
     if found.errors:

@@ -15,6 +15,7 @@ from ottla.wire.records.batch import RecordBatch
 from ottla.wire.records.builder import BatchBuilder, build_batch
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.record import Record, records_of
+from tests.examples import examples
 from tests.record_strategies import record_lists
 from tests.unit.storage.compacted_logs import (
     DAY_MS,
@@ -160,7 +161,7 @@ SOUND = bytes(batch_of(b"key", b"key", b"key").records_view)
 
 
 @pytest.mark.usefixtures("needs_compiled_loops")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), max_size=3),
     st.integers(0, len(SOUND)),

@@ -24,6 +24,7 @@ from ottla.storage.files.checkpoints import (
     write_atomically,
     write_offsets,
 )
+from tests.examples import examples
 
 PATH = "/logs/checkpoint"
 UUID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
@@ -195,7 +196,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(good)
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=examples(600))
 @given(raw=damaged())
 def test_any_content_of_a_file_gives_one_error(raw: bytes) -> None:
     disk = holding(raw)

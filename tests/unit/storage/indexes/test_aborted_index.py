@@ -11,6 +11,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind
 from ottla.storage.indexes.aborted_index import ENTRY, ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from ottla.storage.indexes.sparse_index import CorruptIndexError
+from tests.examples import examples
 
 BASE = 100
 PATH = "/log/00000000000000000100.txnindex"
@@ -197,7 +198,7 @@ def test_a_file_that_is_shorter_than_it_was_is_corrupt(index: AbortedIndex, path
         index.overlapping(0, 1000)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(raw=st.binary(max_size=150), start=st.integers(-5, 2**62), length=st.integers(0, 2**62))
 def test_any_content_of_the_file_gives_one_error(raw: bytes, start: int, length: int) -> None:
     disk, index = simulated_index()

@@ -11,6 +11,7 @@ from ottla.simulation.world.disk import SimulatedDisk
 from ottla.simulation.world.disk_nodes import OperationKind, SimulatedCrash
 from ottla.storage.files.checkpoints import CorruptCheckpointError, write_atomically
 from ottla.storage.log.leader_epochs import UNKNOWN_END, LeaderEpochs
+from tests.examples import examples
 
 PATH = "/log/leader-epoch-checkpoint"
 Pair = tuple[int, int]
@@ -308,7 +309,7 @@ class NaiveEpochs:
         return (earlier[-1][0] if earlier else epoch, later[0][1])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(changes=st.lists(CHANGES, max_size=25))
 def test_it_answers_as_a_list_of_pairs_does(changes: list[tuple[str, ...]]) -> None:
     disk = simulated()

@@ -16,6 +16,7 @@ from ottla.storage.segments import _batch_scan_python
 from ottla.storage.segments.segment import Segment
 from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType
+from tests.examples import examples
 from tests.log_building import DIRECTORY, NOW_MS, batch, marker, stamped
 
 try:
@@ -202,7 +203,7 @@ def state_after(found: list[RecordBatch]) -> tuple[object, ...]:
     return states.producers(), known, ended, states.first_unstable_offset
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(steps=STEPS)
 def test_omitted_records_change_no_producer_state(
     steps: list[tuple[str, int, int]],
@@ -230,7 +231,7 @@ def test_of_a_busy_producer_only_the_last_batches_are_left(module: ModuleType) -
 
 
 @pytest.mark.usefixtures("needs_compiled_loops")
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     epochs=st.lists(st.sampled_from([0, 0, 0, 0, -1, 1]), max_size=12),
     flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 255)), max_size=2),

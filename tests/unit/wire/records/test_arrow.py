@@ -16,6 +16,7 @@ from ottla.wire.records.builder import build_batch
 from ottla.wire.records.compression.codecs import Compression
 from ottla.wire.records.control import ControlType, end_txn_marker
 from ottla.wire.records.record import Record, RecordHeader, records_of
+from tests.examples import examples
 from tests.record_strategies import record_lists
 
 try:
@@ -376,7 +377,7 @@ def test_no_single_wrong_byte_does_more_than_a_protocol_error() -> None:
 
 
 @pytest.mark.usefixtures("needs_compiled_loops")
-@settings(UNHURRIED, max_examples=250)
+@settings(UNHURRIED, max_examples=examples(250))
 @given(
     records=record_lists(),
     edits=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 3), st.binary(max_size=12))),

@@ -23,6 +23,7 @@ from ottla.wire.records.record import (
     scan_records,
     uncompressed_records,
 )
+from tests.examples import examples
 from tests.record_peers import AiokafkaBatch, KafkaPythonBatch
 from tests.record_strategies import record_lists
 
@@ -352,7 +353,7 @@ def test_no_single_wrong_byte_does_more_than_a_protocol_error() -> None:
 
 
 @pytest.mark.usefixtures("needs_compiled_loops")
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     records=record_lists(),
     edits=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 3), st.binary(max_size=12))),

@@ -10,6 +10,7 @@ from ottla.clients.consumer.workers.lane_scheduler import LaneScheduler, Work, W
 from ottla.clients.consumer.workers.settings import AHEAD_MAX, Ordering
 from ottla.model.identifiers import TopicPartition
 from ottla.wire.records.consumer_record import ConsumerRecord
+from tests.examples import examples
 
 
 def record(offset: int, key: bytes | None = None, partition: int = 0) -> ConsumerRecord:
@@ -224,5 +225,5 @@ class WorkloadStories(RuleBasedStateMachine):
         assert all(progress.first is None for progress in self.progress.values())
 
 
-WorkloadStories.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+WorkloadStories.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestWorkloadStories = WorkloadStories.TestCase
