@@ -3,12 +3,14 @@
 import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import count
 from random import Random
 from typing import Any, Protocol
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 from ottla.environment.zookeeper import (
     BadVersionError,
@@ -32,7 +34,9 @@ from ottla.simulation.world.zookeeper import MACHINE, SimulatedZooKeeper
 from ottla.testing.zookeeper_server import ZooKeeperServer
 from ottla.zookeeper.kazoo_session import KazooSession, connect
 
-TIMEOUT = 2.0
+TIMEOUT = 30.0
+"""A busy machine ends no session."""
+SHORT_TIMEOUT = 2.0
 Story = Callable[["Place"], Awaitable[None]]
 
 
@@ -40,7 +44,7 @@ class Place(Protocol):
     """The environment in which a scenario about sessions runs."""
 
     def run(self, story: Story) -> None: ...
-    async def connect(self) -> ZooKeeperSession: ...
+    async def connect(self, timeout: float = TIMEOUT) -> ZooKeeperSession: ...  # noqa: ASYNC109
     async def elapse(self, seconds: float) -> None: ...
     async def expire(self, session: Any) -> None:
         """End a session on the server's side."""
@@ -67,8 +71,8 @@ class Simulation:
 
         self.world.run(told())
 
-    async def connect(self) -> ZooKeeperSession:
-        return self.zookeeper.connect(TIMEOUT)
+    async def connect(self, timeout: float = TIMEOUT) -> ZooKeeperSession:  # noqa: ASYNC109
+        return self.zookeeper.connect(timeout)
 
     async def elapse(self, seconds: float) -> None:
         await self.world.elapse(seconds)
@@ -102,8 +106,8 @@ class Reality:
 
         asyncio.run(told())
 
-    async def connect(self) -> ZooKeeperSession:
-        session = await connect(self.hosts, TIMEOUT)
+    async def connect(self, timeout: float = TIMEOUT) -> ZooKeeperSession:  # noqa: ASYNC109
+        session = await connect(self.hosts, timeout)
         self.sessions.append(session)
         return session
 
@@ -111,11 +115,17 @@ class Reality:
         await asyncio.sleep(seconds)
 
     async def expire(self, session: Any) -> None:
-        """Take the session over by its password, and end it."""
-        thief = KazooClient(self.hosts, client_id=session._client.client_id)
-        await asyncio.to_thread(thief.start)
-        await asyncio.to_thread(thief.stop)
-        thief.close()
+        """Take the session over by its password, and end it.
+
+        Its client connects again and may take it back before it is ended: then once more.
+        """
+        while session.state is not SessionState.EXPIRED:
+            thief = KazooClient(self.hosts, client_id=session._client.client_id)
+            with suppress(KazooException):
+                await asyncio.to_thread(thief.start)
+            await asyncio.to_thread(thief.stop)
+            thief.close()
+            await asyncio.sleep(0.2)
 
     def freeze(self) -> None:
         self.server.pause()
@@ -263,7 +273,7 @@ def test_a_lost_session_is_reported_and_refuses_every_call(place: Place) -> None
 
 def test_without_a_response_the_outcome_is_unknown(place: Place) -> None:
     async def story(place: Place) -> None:
-        session = await place.connect()
+        session = await place.connect(SHORT_TIMEOUT)
         place.freeze()
         with pytest.raises(ConnectionLostError):
             await session.commit([Create("/a")])

@@ -24,7 +24,7 @@ from ottla.simulation.world.disk_nodes import Keep
 from ottla.storage.log.admission import Origin
 from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.producers.transaction_terms import VERIFIED_ONLY, TransactionTerms
-from ottla.wire.records.batch import batches
+from ottla.wire.records.batch import RecordBatch, batches
 from ottla.wire.records.control import ControlType, end_txn_marker, end_txn_marker_of
 from ottla.wire.records.record import records_of
 from tests.examples import examples
@@ -318,14 +318,17 @@ class TransactionLife(RuleBasedStateMachine):
                 assert list(read_committed(partition, bytes_max)) == self.committed(end)
 
     def is_like_the_leader(self, partition: Partition) -> bool:
-        log = partition.log
-        shared = list(batches_of(log))
-        mine = [(one.producer_id, one.producer_epoch, one.is_control) for one in shared]
+        """Return whether a log has the first entries; it may have other records of an old epoch."""
+        mine = [
+            (one.producer_id, one.producer_epoch, one.is_control, value_in(one))
+            for one in batches_of(partition.log)
+        ]
         wanted = [
             (
                 entry.producer,
                 entry.epoch if entry.producer != NO_PRODUCER else -1,
-                bool(entry.kind is not None),
+                entry.kind is not None,
+                entry.value,
             )
             for entry in self.entries[: len(mine)]
         ]
@@ -367,6 +370,14 @@ class TransactionLife(RuleBasedStateMachine):
             return error.code
         assert found.is_duplicate
         return None
+
+
+def value_in(one: RecordBatch) -> bytes:
+    """Return the value of the only record of a batch; empty for a marker."""
+    if one.is_control:
+        return b""
+    (record,) = records_of(one)
+    return record.value or b""
 
 
 def read_committed(partition: Partition, bytes_max: int) -> Iterator[bytes]:
