@@ -13,7 +13,7 @@ from ottla.testing.zookeeper_server import why_not
 from tests.examples import FULL
 from tests.scheduling import Scheduling, rank
 
-EXAMPLES_BY_PROFILE = {"quick": 10, "suite": 40, "all": FULL, "soak": 15 * FULL}
+EXAMPLES_BY_PROFILE = {"quick": 10, "suite": 30, "all": FULL, "soak": 15 * FULL}
 for name, count in EXAMPLES_BY_PROFILE.items():
     # The time of an example depends on the machine's load: there is no deadline.
     settings.register_profile(name, max_examples=count, deadline=None)

@@ -1,10 +1,12 @@
-"""The number of examples of a property test, by the hypothesis profile of the run.
+"""The number of examples of a property test, and the seeds of a random one, by the kind of run.
 
 The profiles are in `tests/conftest.py`; `--hypothesis-profile` chooses one.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import pytest
 from hypothesis import settings
 
 FULL: Final = 100
@@ -14,3 +16,9 @@ FULL: Final = 100
 def examples(count: int) -> int:
     """Scale a number of examples to the loaded profile; call it when a test module is imported."""
     return -(-count * settings().max_examples // FULL)
+
+
+def some(seeds: Sequence[int], count: int) -> list[Any]:
+    """Return seeds to parametrize a test with; only the first run in `make test`."""
+    rest = [pytest.param(seed, marks=pytest.mark.exhaustive) for seed in seeds[count:]]
+    return [*seeds[:count], *rest]

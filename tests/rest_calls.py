@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 V2 = "application/vnd.kafka.v2+json"
 JSON = "application/json"
-SECONDS_MAX = 30
+SECONDS_MAX = 240
 
 
 def v2(form: str) -> str:

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from ottla import ErrorCode, ItemsFailedError, TopicPartition
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 def refused(call: Callable[[], object]) -> tuple[ErrorCode, str]:

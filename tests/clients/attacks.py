@@ -31,7 +31,7 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from ottla.wire.schema import Field, Message, Struct
 from ottla.wire.writing import encode
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 TOPIC = "steady"
 GROUP = "hostile"
 WAITING_CONNECTIONS = 1_500

@@ -11,7 +11,7 @@ from typing import Any
 from tests.clients.cli_server import STDIN_BYTES_MAX, CliServer
 
 OTTLA = [sys.executable, "-m", "ottla.cli.main"]
-SECONDS_MAX = 30
+SECONDS_MAX = 240
 
 
 def call(

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla import Consumer, ConsumerRecord, TopicPartition
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 _numbers = count()
 
 

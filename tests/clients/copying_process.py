@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from ottla.clients.producer.producer import Producer
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 PER_TRANSACTION = 20
 
 

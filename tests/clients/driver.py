@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 """Timeout of every wait; nothing should take as long."""
-SESSION_MS = 6_000
+SESSION_MS = 30_000
+"""A busy machine ends no session."""
 HEARTBEAT_MS = 200
 IMPATIENCE = {
     "reconnect.backoff.ms": 10,

@@ -18,7 +18,7 @@ from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records.builder import BatchBuilder
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 
 
 class PlainSocket:

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from tests.clients.cli_calls import OTTLA
 
-SECONDS_MAX: Final = 60
+SECONDS_MAX: Final = 240
 NO_REGISTRY: Final = "ottla.schema.registry.listener="
 
 

@@ -149,7 +149,7 @@ def test_a_broker_that_comes_back_in_time_is_asked_again(topic: str) -> None:
 def test_a_call_without_a_response_times_out(topic: str) -> None:
     with (
         Broker() as broker,
-        Admin(bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=300) as admin,
+        Admin(bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=2_000) as admin,
     ):
         admin.topics.create(topic)
         broker.stop()

@@ -14,7 +14,7 @@ from tests.blocking import LoopLag, WatchedDisk
 PARTITIONS = 20
 ROUNDS_MAX = 500
 WRITTEN = {"recovery-point-offset-checkpoint.tmp", "cleaner-offset-checkpoint.tmp"}
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "log.retention.check.interval.ms": "20",

@@ -14,7 +14,7 @@ from tests.clients.driver import HEARTBEAT_MS, SESSION_MS
 from tests.clients.group_members import Post, closing_members, poll_until
 from tests.clients.test_consumer_groups import member_count
 
-PATIENCE_SECONDS = 15
+PATIENCE_SECONDS = 240
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients.cli_calls import OTTLA, call, refused, rows, text
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 START = [*OTTLA, "cluster", "start", "--base-port", "0"]
 QUORUM = ("-X", "broker.session.timeout.ms=2000", "-X", "broker.heartbeat.interval.ms=500")
 ZOOKEEPER = ("--zookeeper", "-X", "zookeeper.session.timeout.ms=2000")

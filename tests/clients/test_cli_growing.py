@@ -23,7 +23,7 @@ from ottla.testing import Broker, Cluster
 from tests.clients.cli_calls import OTTLA, call, refused, rows
 
 RACKS = ("prague", "berlin", "vienna")
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 T = TypeVar("T")
 
 

@@ -47,4 +47,4 @@ def test_a_broker_that_is_gone_is_waited_for_no_longer_than_was_said(broker: Bro
         finally:
             await asyncio.to_thread(broker.start)
 
-    run(broker, work, default_api_timeout_ms="100")
+    run(broker, work, default_api_timeout_ms="2000")

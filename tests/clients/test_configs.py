@@ -34,7 +34,7 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource as PythonResource
     from kafka.admin import ConfigResourceType as PythonType
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 TOPIC, BROKER, GROUP = (
     ConfigResource.Type.TOPIC,
     ConfigResource.Type.BROKER,

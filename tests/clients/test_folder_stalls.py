@@ -21,7 +21,7 @@ from tests.clients.raw_requests import ask
 
 PARTITIONS = 200
 MOVED = 20
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 ROUNDS_MAX = 2000
 
 

@@ -15,7 +15,7 @@ from ottla.wire.headers import RequestHeader, request_header_version, write_requ
 from ottla.wire.writing import encode
 
 FRAMES = 2_000
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import Broker
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 
 
 @pytest.fixture(scope="module")

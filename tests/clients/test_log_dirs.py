@@ -28,7 +28,7 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from tests.clients.raw_requests import ask
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 MOVED_SECONDS_MAX = 90
 """A flush of each batch takes long on a busy disk."""
 PAUSE_SECONDS = 0.02

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.testing import Broker
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 RECORDS = 10
 VALUE = b"x" * 100
 Metrics = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -12,7 +12,7 @@ from ottla.testing.child_process import ClusterError, wait_until
 from ottla.testing.local_quorum import QUORUM_FILE
 from tests.clients.cli_calls import refused, rows, text
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest
 from tests.clients.raw_requests import RawConnection
 from tests.clients.security_requests import ALTER_QUOTAS, ALTER_SCRAM, AS_KAFKA
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 OFFERED = {
     ApiKey.DESCRIBE_ACLS: (1, 3),
     ApiKey.CREATE_ACLS: (1, 3),

@@ -14,7 +14,7 @@ from ottla.model.settings.settings import InvalidSettingsError
 from ottla.storage.files.checkpoints import CLEAN_SHUTDOWN_FILE
 from ottla.testing import Broker
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 
 
 def produce(broker: Broker, value: bytes) -> None:

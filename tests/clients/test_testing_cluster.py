@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from ottla.testing import Cluster, ClusterError
 from ottla.testing.child_process import ReservedPort, wait_until
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 SETTINGS = {"zookeeper.session.timeout.ms": "2000", "num.partitions": "1"}
 PARENT = """
 import os, signal, sys, threading

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "three-machines.md").read_text("utf-8")
 PROGRAM: Final = "/opt/ottla/bin/ottla"
-SECONDS_MAX: Final = 90
+SECONDS_MAX: Final = 240
 NODES: Final = (1, 2, 3)
 
 

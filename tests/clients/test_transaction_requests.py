@@ -43,7 +43,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.two.phase.commit.enable": "true",
 }
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 DOWNGRADE, UPGRADE = 2, 1
 
 

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.structs import OffsetAndMetadata
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 class TransactionalProducer(ABC):

@@ -20,7 +20,7 @@ from tests.clients.drivers.kafka_python import KafkaProducer, KafkaPythonDriver
 from tests.clients.drivers.librdkafka import LibrdkafkaDriver
 from tests.cluster.load import WAIT_SECONDS_MAX
 
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.05
 
 
 class Application(ABC):

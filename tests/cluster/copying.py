@@ -36,7 +36,7 @@ INPUT_RECORDS: Final = 500
 ABORTED_EVERY: Final = 5
 STEP_RECORDS: Final = 100
 """The minimum number of records copied between two faults."""
-STUCK_SECONDS: Final = 30
+STUCK_SECONDS: Final = 120
 """After that a copier is replaced: aiokafka may ask a coordinator that is gone (its issue 1145)."""
 
 

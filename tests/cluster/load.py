@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-WAIT_SECONDS_MAX = 60
-ROUND_SECONDS = 0.02
+WAIT_SECONDS_MAX = 240
+ROUND_SECONDS = 0.05
 _RECORDS_OF_A_KEY = 4
 """The records of one round."""
-_READ_SECONDS_MAX = 60
+_READ_SECONDS_MAX = 240
 QUEUE_MAX = 2_000
 
 

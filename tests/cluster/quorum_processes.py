@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tests.interop.kafka_node import free_ports
 
-PATIENCE_SECONDS: Final = 60
+PATIENCE_SECONDS: Final = 240
 FOLDER: Final = "__cluster_metadata-0"
 
 

@@ -14,7 +14,7 @@ RACKS = {1: "prague", 2: "berlin", 3: "prague", 4: "berlin"}
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 PARTITIONS = 8
 RECORDS = 500
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 @pytest.fixture(scope="module")

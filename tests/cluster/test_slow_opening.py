@@ -23,7 +23,7 @@ from tests.clients.cli_calls import OTTLA
 from tests.metadata_building import new_topic, uuid_of
 
 BLOCKED_SECONDS_MAX = 10
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 240
 TOPIC = "orders"
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import ottla
@@ -61,7 +62,12 @@ class Watcher:
         replicas = [list(row) for row in assignment]
         settings = {setting.replace("_", "."): text for setting, text in config.items()}
         wanted = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
-        admin.create_topics([wanted])[name].result(WAIT_SECONDS_MAX)
+        try:
+            admin.create_topics([wanted])[name].result(WAIT_SECONDS_MAX)
+        except KafkaException as error:
+            # librdkafka repeats a request whose response was lost.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
         for partition, brokers in enumerate(replicas):
             self.wait_until(lambda: self.in_sync(name, partition) == set(brokers))
 
@@ -116,7 +122,7 @@ class Watcher:
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < WAIT_SECONDS_MAX, "it does not come to be so"
-            time.sleep(0.02)
+            time.sleep(0.05)
         return time.monotonic() - began
 
     def wait_until_replicas_are_equal(self, topic: str, partitions: int) -> None:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPIC = "letters"
 KEYS = 40
-SECONDS_MAX = 30
+SECONDS_MAX = 240
 SETTINGS = {
     "log.cleaner.backoff.ms": "5",
     "log.cleaner.threads": "2",

@@ -19,6 +19,7 @@ from rich.console import Console
 from examples.demo.results import Results
 from examples.demo.screen import frame
 from examples.demo.shop import PRODUCTS, Shop
+from tests.pipelines.clusters.windows import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.demo"]
@@ -175,6 +176,7 @@ def test_every_printed_command_works_as_it_is_printed(tmp_path: Path) -> None:
         "OTTLA_LOG_DIRS": str(tmp_path / "data"),
         "OTTLA_OTTLA_SCHEMA_REGISTRY_LISTENER": "127.0.0.1:0",
         "PYTHONUNBUFFERED": "1",
+        "JAVA_TOOL_OPTIONS": JVM_OPTIONS,  # the printed command has no --quick
     }
     with ExitStack() as stack:
         started = stack.enter_context(running(broker, environment))

@@ -20,6 +20,8 @@ from tests.pipelines.sink.reading import all_committed, wait_for
 DRIVER_SECONDS_MAX = 300
 VALUES = sorted(f"letter {number}" for number in range(60))
 ROOT = Path(__file__).parents[2]
+ONE_EXECUTOR = "spark.cores.max=1"
+"""An executor is a JVM: the first test alone needs one on each worker."""
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,10 @@ def drive(
     return subprocess.CompletedProcess(command, driver.returncode, out, error)
 
 
-def program(master: str, servers: str, folder: Path) -> list[str]:
+def program(master: str, servers: str, folder: Path, *settings: str) -> list[str]:
     return [
         *(sys.executable, "-m", "tests.pipelines.clusters.copying"),
-        *(master, servers, str(folder)),
+        *(master, servers, str(folder), *settings),
     ]
 
 
@@ -92,7 +94,7 @@ def test_a_driver_under_spark_submit_runs_on_the_master_that_it_names(
     submit = [str(home / "bin" / "spark-submit"), "--master", cluster.master]
     submit += ["--driver-java-options", JVM_OPTIONS]
     script = str(ROOT / "tests" / "pipelines" / "clusters" / "copying.py")
-    command = [*submit, "--conf", "spark.driver.host=127.0.0.1", script]
+    command = [*submit, "--conf", "spark.driver.host=127.0.0.1", "--conf", ONE_EXECUTOR, script]
     settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)}
     done = drive([*command, "-", servers, str(tmp_path)], tmp_path, settings)
     check_copied(done, cluster, servers)
@@ -104,7 +106,7 @@ def test_executors_without_ottla_are_one_sentence(
     bare = tmp_path / "bare_python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # without site-packages
     bare.chmod(0o755)
-    command = program(cluster.master, servers, tmp_path)
+    command = program(cluster.master, servers, tmp_path, ONE_EXECUTOR)
     done = drive(command, tmp_path, {"PYSPARK_PYTHON": str(bare)})
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -116,7 +118,7 @@ def test_executors_without_python_are_one_sentence(
     cluster: Standalone, servers: str, tmp_path: Path
 ) -> None:
     absent = str(tmp_path / "absent")
-    command = program(cluster.master, servers, tmp_path)
+    command = program(cluster.master, servers, tmp_path, ONE_EXECUTOR)
     done = drive(command, tmp_path, {"PYSPARK_PYTHON": absent})
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]

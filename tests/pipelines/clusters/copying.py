@@ -1,7 +1,8 @@
 """A driver on a cluster: it reads a topic as a batch, then copies it as a stream, exactly once.
 
-`python -m tests.pipelines.clusters.copying MASTER SERVERS FOLDER` prints where it ran and what the
-batch has read, as a line of JSON. The master - is the one that spark-submit names.
+`python -m tests.pipelines.clusters.copying MASTER SERVERS FOLDER [NAME=VALUE ...]` prints where it
+ran and what the batch has read, as a line of JSON. The master - is the one that spark-submit names;
+the pairs are settings of Spark.
 """
 
 import json
@@ -17,8 +18,9 @@ TARGET = "copies"
 
 def main() -> None:
     """Be a driver; exit with one sentence if the executors cannot run it."""
-    master, servers, folder = sys.argv[1:]
+    master, servers, folder, *pairs = sys.argv[1:]
     settings = SETTINGS | {"spark.local.dir": f"{folder}/local"}
+    settings |= dict(pair.split("=", 1) for pair in pairs)
     named = None if master == "-" else master
     try:
         spark = spark_session("copies", master=named, settings=settings, is_quick=True)

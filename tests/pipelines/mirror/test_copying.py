@@ -31,7 +31,7 @@ from tests.pipelines.mirror.mirroring import (
     records_by_partition,
 )
 
-WAIT_SECONDS_MAX = 30
+WAIT_SECONDS_MAX = 240
 """Less than a call has time by default."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

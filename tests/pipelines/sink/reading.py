@@ -7,7 +7,7 @@ from ottla import Admin, Consumer
 from ottla.clients.admin.admin_offsets import OffsetSpec
 from ottla.model.identifiers import TopicPartition
 
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds_max: float = SECONDS_MAX) -> None:

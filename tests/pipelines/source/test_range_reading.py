@@ -35,7 +35,8 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3",
 }
 COMMITTED = {"kafka.isolation.level": "read_committed"}
-SECONDS_MAX = 60
+SECONDS_MAX = 240
+AT_ONCE_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,7 @@ def test_a_broker_that_is_away_is_told_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(SourceReadError, match=servers):
         read(servers, subscribe="orders")
-    assert time.monotonic() - began < SECONDS_MAX / 2
+    assert time.monotonic() - began < AT_ONCE_SECONDS
 
 
 def test_a_task_goes_on_when_its_broker_is_back() -> None:

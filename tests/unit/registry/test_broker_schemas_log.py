@@ -17,7 +17,7 @@ from ottla.registry.broker_schemas_log import LOST, NOOP, SCHEMAS_TOPIC, BrokerS
 from ottla.registry.schemas_log import EndMovedError, Leadership, NotLeaderError, SchemasRecord
 
 RECORD = ((b"key", b"value"),)
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 
 
 class World:

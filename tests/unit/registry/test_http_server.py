@@ -12,7 +12,7 @@ from ottla.registry.http_messages import HttpRequest, HttpResponse
 from ottla.registry.http_server import HttpServer
 from tests.registries import http_registry
 
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 
 Talk = Callable[[bytes], Awaitable[bytes]]
 

@@ -22,7 +22,7 @@ from ottla.registry.server import RegistryServer, advertised_endpoint, open_regi
 from ottla.testing import Broker
 
 LISTENER = "ottla.schema.registry.listener"
-SECONDS_MAX = 20
+SECONDS_MAX = 240
 SCHEMA = {"schema": '{"type":"record","name":"Letter","fields":[]}'}
 CONTENT = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 

@@ -17,7 +17,7 @@ from ottla.model.settings.listeners import HttpListener
 from ottla.runtime.clock import SystemClock
 
 HOST = "127.0.0.1"
-SECONDS_MAX = 10
+SECONDS_MAX = 240
 FREE = HttpListener(HOST, 0)
 
 

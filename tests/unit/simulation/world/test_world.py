@@ -385,14 +385,13 @@ def digest_of_a_busy_world(seed: int) -> str:
 def test_equal_seeds_give_equal_runs_in_any_process_and_under_any_hash_seed() -> None:
     here = digest_of_a_busy_world(11)
     code = "from tests.unit.simulation.world.test_world import *; print(digest_of_a_busy_world(11))"
-    for hash_seed in ("0", "123"):
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[4],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "0"},  # the hash seed of this process is random
+        cwd=Path(__file__).parents[4],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == here
     assert digest_of_a_busy_world(12) != here
