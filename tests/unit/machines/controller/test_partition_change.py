@@ -1,4 +1,4 @@
-"""A change of one partition: its leader is in sync, and who is in sync is a replica."""
+"""A change of one partition: its leader is in the ISR, and the ISR is a part of the replicas."""
 
 import pytest
 
