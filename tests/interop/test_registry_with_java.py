@@ -37,7 +37,7 @@ PROTOS = [
     *(Path(sys.prefix) / "include").glob("google/protobuf/*.proto"),
     *Path(google.api.__path__[0]).parent.glob("[!p]*/**/*.proto"),
 ]
-# Pinot's jar has the printer of Confluent 7.2. Later ones print messages before enums, and escape.
+# The printer in Pinot's jar has another order of messages and enums, and leaves backslashes.
 OTHER_ORDER = {"struct.proto", "plugin.proto"}
 OTHER_ESCAPES = re.compile(r"php_namespace|feature_support")
 
