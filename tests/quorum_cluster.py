@@ -6,6 +6,7 @@ from typing import Any
 
 from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
 from ottla.broker.quorum.formatting import format_metadata_dir
+from ottla.broker.requests.request_context import RequestContext
 from ottla.broker.startup.assembly import Broker
 from ottla.broker.startup.quorum.controller_node import ControllerNode
 from ottla.broker.startup.quorum.quorum_mode import InQuorum
@@ -17,6 +18,12 @@ from ottla.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.simulation.stories.broker_program import environment_of
 from ottla.simulation.world.machine import Machine
 from ottla.simulation.world.world import World
+from ottla.wire.api_key import ApiKey
+from ottla.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 from tests.metadata_building import CLUSTER_ID, uuid_of
 from tests.replica_twin import LEVELS
 
@@ -54,7 +61,7 @@ class QuorumCluster:
     def machine(self, node_id: int) -> Machine:
         return self.world.machine(f"n{node_id}")
 
-    def format(self, *node_ids: int, cluster_id: str = CLUSTER_ID) -> None:
+    def format(self, *node_ids: int, cluster_id: str = CLUSTER_ID, has_voters: bool = True) -> None:
         voters = VoterSet(tuple(_voter(one) for one in self.controllers))
         for node_id in node_ids or self.roles_by_node:
             format_metadata_dir(
@@ -65,7 +72,7 @@ class QuorumCluster:
                 node_id=BrokerId(node_id),
                 directory_ids={DATA: uuid_of(1000 + node_id)},
                 records=LEVELS,
-                voters=voters if node_id in self.controllers else None,
+                voters=voters if has_voters and node_id in self.controllers else None,
                 now_ms=0,
             )
 
@@ -136,6 +143,25 @@ class QuorumCluster:
         """Cut the links between a node and others."""
         for other in others:
             self.world.network.block(f"n{node_id}", f"n{other}")
+
+    async def update_features(
+        self, levels: Mapping[str, int], *, validate_only: bool = False
+    ) -> UpdateFeaturesResponse:
+        """Change levels, as a client of the active controller."""
+        (active,) = self.active()
+        request = UpdateFeaturesRequest(
+            feature_updates=[
+                FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=1)
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
+        )
+        process = self.machine(active).process
+        assert process is not None
+        handle = self.node(active).routes[ApiKey.UPDATE_FEATURES].handle
+        context = RequestContext("User:ANONYMOUS", None, "127.0.0.1", CONTROLLER, 2, 0)
+        answering = handle(context, request)
+        return await process.context.run(self.world.loop.create_task, answering)
 
     # -- questions ------------------------------------------------------------------------------
 

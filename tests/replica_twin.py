@@ -99,6 +99,9 @@ class ReplicaTwin:
         self.snapshot = snapshot_id, [batch_at(bytearray(one)) for one in batches]
         return snapshot_id
 
+    def upgrade_kraft_version(self, level: int, *, is_validated_only: bool) -> Offset | None:
+        raise NotImplementedError(level)
+
     def fetched(self) -> Mapping[BrokerId, Fetched]:
         return self.fetched_by_id
 

@@ -2,12 +2,17 @@
 
 An unsupported feature or level is refused with INVALID_UPDATE_VERSION; the message names the
 feature and its supported levels. Version 0 only has a flag that allows downgrades.
+
+kraft.version is no record of the metadata but a control record of the log (KIP-853). It is checked
+first and raised last: if the leadership ends in between, the other levels have changed, and the
+same request may be sent again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.broker.metadata_store.store import MetadataStore
+from ottla.broker.quorum.metadata_replica import MetadataReplica
 from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.features import (
     SAFE_DOWNGRADE,
@@ -16,6 +21,7 @@ from ottla.machines.controller.features import (
 )
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
+from ottla.metadata.metadata_version import KRAFT_VERSION_FEATURE
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.wire.messages.update_features import (
@@ -30,19 +36,13 @@ _TYPES_SINCE = 1
 _FAILED = "The update failed for all features since the following feature had an error"
 
 
-def _no_quorum() -> int:
-    return 0
-
-
 @dataclass(frozen=True, slots=True)
 class UpdateFeaturesHandler:
     """Answers UpdateFeatures."""
 
     store: MetadataStore
-    kraft_version: Callable[[], int] = _no_quorum
-    """The level of the quorum; 0 without a quorum."""
-    voters: Callable[[], Iterable[int]] = tuple
-    """The ids of the quorum's voters; none without a quorum."""
+    replica: MetadataReplica | None = None
+    """This node's replica of the metadata log; None without a quorum."""
 
     async def handle(
         self, context: RequestContext, request: UpdateFeaturesRequest
@@ -60,15 +60,26 @@ class UpdateFeaturesHandler:
         return UpdateFeaturesResponse(results=results)
 
     async def _execute(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+        replica = self.replica
+        kraft_version = None if replica is None else replica.kraft_version
+        voters = () if replica is None else tuple(key.id for key in replica.voters.keys)
+
         def decide(controller: Controller) -> Decision[MetadataRecord, None]:
             return controller.update_features(
-                updates,
-                validate_only=validate_only,
-                kraft_version=self.kraft_version(),
-                voters=self.voters(),
+                updates, validate_only=validate_only, kraft_version=kraft_version, voters=voters
             )
 
+        wanted = next((one.level for one in updates if one.name == KRAFT_VERSION_FEATURE), None)
+        if replica is None or wanted in {None, kraft_version}:
+            await self.store.execute(decide)
+            return
+        assert wanted is not None, "only a level differs from the level of the quorum"
+        replica.upgrade_kraft_version(wanted, is_validated_only=True)
         await self.store.execute(decide)
+        if not validate_only:
+            replica.upgrade_kraft_version(wanted, is_validated_only=False)
+            # A decision without records is answered once everything before it is committed.
+            await self.store.execute(lambda _: Decision((), None))
 
 
 def _update(key: FeatureUpdateKey, *, has_type: bool) -> FeatureUpdate:

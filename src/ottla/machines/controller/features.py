@@ -140,7 +140,7 @@ def update_features(
     settings: ControllerSettings,
     updates: Sequence[FeatureUpdate],
     *,
-    kraft_version: int = 0,
+    kraft_version: int | None = None,
     voters: Iterable[int] = (),
 ) -> Decision[MetadataRecord, None]:
     """Change all of these levels; ApiError INVALID_UPDATE_VERSION if any of them is invalid.
@@ -152,22 +152,27 @@ def update_features(
     for update in updates:
         level = image.level_by_feature.get(update.name, 0)
         if update.name == KRAFT_VERSION_FEATURE:
-            level = kraft_version
+            level = kraft_version or 0
         complaint = (
             _complaint(update, level)
             or _complaint_of_nodes(image, update, voters)
             or _complaint_of_feature(image, update, level, wanted)
         )
         if complaint is not None:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"{update.name[:100]} cannot be at level {update.level}: {complaint}",
-            )
-        if update.level != level:
+            raise _refusal(update, complaint)
+        if update.name == KRAFT_VERSION_FEATURE:
+            if update.level != level and kraft_version is None:
+                raise _refusal(update, "only a quorum of controllers has such a level")
+        elif update.level != level:
             records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
             if update.name == ELR_VERSION_FEATURE:
                 records += _min_isr_of_all(image, settings)
     return Decision(tuple(records), None)
+
+
+def _refusal(update: FeatureUpdate, complaint: str) -> ApiError:
+    detail = f"{update.name[:100]} cannot be at level {update.level}: {complaint}"
+    return ApiError(ErrorCode.INVALID_UPDATE_VERSION, detail)
 
 
 def _complaint(update: FeatureUpdate, level: int) -> str | None:
@@ -210,8 +215,8 @@ def _complaint_of_feature(
     image: ClusterImage, update: FeatureUpdate, level: int, wanted: Mapping[str, int]
 ) -> str | None:
     """Return why a feature cannot go from its level to another."""
-    if update.name == KRAFT_VERSION_FEATURE and update.level != level:
-        return f"it is at level {level}, which only `storage format` sets"
+    if update.name == KRAFT_VERSION_FEATURE and update.level < level:
+        return f"it is at level {level}, and never falls"
     if update.name == METADATA_VERSION_FEATURE and update.level < level:
         lost = [one for one in LEVELS_WITH_NEW_METADATA if update.level < one <= level]
         if lost:

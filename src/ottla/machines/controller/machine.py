@@ -93,12 +93,13 @@ class Controller:
         updates: Sequence[FeatureUpdate],
         *,
         validate_only: bool = False,
-        kraft_version: int = 0,
+        kraft_version: int | None = None,
         voters: Iterable[int] = (),
     ) -> Decision[MetadataRecord, None]:
         """Change levels of features, all or none; ApiError INVALID_UPDATE_VERSION.
 
-        `kraft_version` and `voters` come from the quorum, if there is any.
+        `kraft_version` and `voters` come from the quorum, if there is any. The quorum itself
+        changes kraft.version; a change of it is only checked here.
         """
         decision = update_features(
             self.image, self.settings, updates, kraft_version=kraft_version, voters=voters

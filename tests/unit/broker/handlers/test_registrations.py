@@ -9,6 +9,7 @@ from ottla.broker.metadata_store.embedded.store import EmbeddedMetadataStore
 from ottla.broker.requests.request_context import RequestContext
 from ottla.machines.controller.features import CLAIMED_LEVELS
 from ottla.model.error_code import ErrorCode
+from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 from ottla.simulation.world.disk import SimulatedDisk
 from ottla.wire.messages import controller_registration
 from ottla.wire.messages.api_versions import ApiVersionsRequest
@@ -16,6 +17,7 @@ from ottla.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.wire.messages.controller_registration import ControllerRegistrationRequest
 from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.metadata_building import FixedClock, tell, uuid_of
+from tests.replica_twin import ReplicaTwin
 from tests.unit.machines.controller.quorum_cluster import registration
 
 CONTEXT = RequestContext("User:ANONYMOUS", None, "127.0.0.1", "PLAINTEXT", 2, 0)
@@ -86,7 +88,9 @@ def test_the_level_of_the_quorum_is_one_of_the_features() -> None:
             "metadata.version": 30,
             "transaction.version": 2,
         }
-        update = UpdateFeaturesHandler(store, lambda: 1, lambda: (9,))
+        replica = ReplicaTwin()
+        replica.voters = VoterSet((Voter(ReplicaKey(9)),))
+        update = UpdateFeaturesHandler(store, replica)
         changed = await update.handle(
             CONTEXT,
             UpdateFeaturesRequest(

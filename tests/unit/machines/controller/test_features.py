@@ -136,7 +136,10 @@ def test_eligible_leader_replicas_set_the_number_in_sync_for_all_brokers() -> No
         (FeatureUpdate("metadata.version", 6, UNSAFE_DOWNGRADE), "levels 7 to 30"),
         (FeatureUpdate("group.version", 1, UPGRADE), "Ottla does not have that feature"),
         (FeatureUpdate("other.version", 1, UPGRADE), "Ottla does not have that feature"),
-        (FeatureUpdate("kraft.version", 1, UPGRADE), "only `storage format` sets"),
+        (
+            FeatureUpdate("kraft.version", 1, UPGRADE),
+            "only a quorum of controllers",
+        ),
     ],
 )
 def test_a_level_that_cannot_be_changed_changes_none(change: FeatureUpdate, complaint: str) -> None:
@@ -150,6 +153,13 @@ def test_a_level_that_cannot_be_changed_changes_none(change: FeatureUpdate, comp
 def test_the_level_of_the_quorum_may_be_named() -> None:
     same = FeatureUpdate("kraft.version", 1, UPGRADE)
     assert update(at(metadata_version=29), same, kraft_version=1) == []
+
+
+def test_the_level_of_the_quorum_rises_without_a_record_and_never_falls() -> None:
+    image = at(metadata_version=29)
+    assert update(image, FeatureUpdate("kraft.version", 1, UPGRADE), kraft_version=0) == []
+    with pytest.raises(ApiError, match="it is at level 1, and never falls"):
+        update(image, FeatureUpdate("kraft.version", 0, UNSAFE_DOWNGRADE), kraft_version=1)
 
 
 def test_every_node_has_to_have_the_new_level() -> None:

@@ -77,9 +77,7 @@ class ListenerWorld:
 def quorum_routes(replica: MetadataReplica, store: MetadataStore) -> dict[int, Route]:
     """Create the handlers of requests about the quorum that any node passes to its leader."""
     handle = ReplicaRequestHandler(replica).handle
-    features = update_features.UpdateFeaturesHandler(
-        store, lambda: replica.kraft_version, lambda: [key.id for key in replica.voters.keys]
-    )
+    features = update_features.UpdateFeaturesHandler(store, replica)
     return {
         **{key: Route(rows, handle, is_for_controller=True) for key, rows in _FOR_ADMINS.items()},
         ApiKey.UPDATE_FEATURES: Route(

@@ -46,6 +46,11 @@ class QuorumWatch:
         """
         if self._replica.is_in_touch:
             return None
+        if self._config.is_controller and not self._replica.voters.voters:
+            return (
+                "this controller knows no voters: controller.quorum.voters must name them, or a"
+                f" leader must run in cluster {self._cluster_id}, for it to follow"
+            )
         servers = ", ".join(map(str, self._config.controller_quorum_bootstrap_servers))
         return (
             f"no leader of the quorum of cluster {self._cluster_id} is known: a majority of"

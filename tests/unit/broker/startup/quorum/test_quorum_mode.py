@@ -7,6 +7,7 @@ import pytest
 from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
 from ottla.broker.startup.quorum.listener_routes import OFFERED
 from ottla.metadata.image import ClusterImage
+from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import uuid_to_text
 from ottla.storage.files.checkpoints import read_meta_properties, write_meta_properties
 from tests.metadata_building import new_topic, uuid_of
@@ -216,3 +217,36 @@ def test_a_controller_without_a_vote_says_how_it_gets_one(caplog: pytest.LogCapt
         assert caplog.text.count("without a vote") == 1
 
     QuorumCluster(dict.fromkeys((1, 2, 3), "controller")).run(story)
+
+
+def test_voters_of_the_settings_move_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """As in the directory of an embedded broker, which begins a quorum with one voter."""
+
+    async def story(cluster: QuorumCluster) -> None:
+        cluster.format(has_voters=False)
+        cluster.launch(1)
+        await cluster.world.elapse(10)
+        assert "this controller knows no voters: controller.quorum.voters" in caplog.text
+        cluster.kill(1)
+        cluster.settings["controller.quorum.voters"] = "1@n1:9093"
+        await cluster.start()
+        await cluster.until(lambda: len(cluster.active()) == 1 and image_of(cluster).controllers)
+        await cluster.world.elapse(5)  # Each voter tells the leader its entry.
+        levels = {"transaction.version": 2, "kraft.version": 1}
+        assert (await cluster.update_features(levels, validate_only=True)).error_code == 0
+        assert cluster.node(1).replica.kraft_version == 0
+        refused = await cluster.update_features({"kraft.version": 2})
+        assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        done = await cluster.update_features({"kraft.version": 1})
+        assert done.error_code == 0, done
+        replica = cluster.node(1).replica
+        assert replica.kraft_version == 1
+        assert replica.high_watermark == replica.end_offset, "it is committed"
+        assert [key.directory_id for key in replica.voters.keys] == [uuid_of(1001)]
+        await create(cluster, "orders", 1)
+        await cluster.stop(1)
+        del cluster.settings["controller.quorum.voters"]
+        await cluster.start()
+        assert "orders" in cluster.image(1).topics
+
+    QuorumCluster({1: "broker,controller"}).run(story)
