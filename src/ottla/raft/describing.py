@@ -52,7 +52,8 @@ class Describing:
             known = core.voters.voter(partition.leader_id)
             nodes = [] if known is None else [known]
             partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            partition.error_message = f"replica {core.key} does not lead the quorum"
+            knows = "" if core.election.leader_id is not None else ", and knows no leader of it"
+            partition.error_message = f"controller {core.key.id} does not lead the quorum{knows}"
         topic = DescribeQuorumResponseTopic(
             topic_name=core.identity.topic_name, partitions=[partition]
         )

@@ -91,10 +91,11 @@ async def in_time(
 ) -> T:
     """Retry like the view, but enforce the time limit of the call even during a request."""
     failed: list[Exception] = []
+    earlier: list[Exception] = []
     seconds = (timeout_ms or view.settings.timeout_ms) / 1000
 
     async def noted() -> T:
-        failed.clear()
+        earlier[:], failed[:] = failed, []
         try:
             return await attempt()
         except (ApiError, UnreachableError, NoResponseError) as error:
@@ -109,7 +110,8 @@ async def in_time(
     except TimeoutError:
         for error in failed:  # before the pause that was too long
             raise error from None
-        raise NoResponseError(f"the call was not over within {seconds:g} s") from None
+        why = f"; the attempt before: {earlier[0]}" if earlier else ""
+        raise NoResponseError(f"the call was not over within {seconds:g} s{why}") from None
 
 
 async def for_each(
