@@ -33,6 +33,7 @@ from ottla.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    ZkMigrationStateRecord,
 )
 from ottla.metadata.security_records import (
     AccessControlEntryRecord,
@@ -65,6 +66,8 @@ def image_records(image: ClusterImage) -> Iterator[MetadataRecord]:
 
 def _between(before: ClusterImage, after: ClusterImage) -> Iterator[MetadataRecord]:
     yield from _features(before.level_by_feature, after.level_by_feature)
+    if before.zk_migration_state != after.zk_migration_state:
+        yield ZkMigrationStateRecord(zk_migration_state=after.zk_migration_state)
     yield from _brokers(before.brokers, after.brokers)
     for controller_id, controller in after.controllers.items():
         if before.controllers.get(controller_id) != controller:
@@ -107,6 +110,7 @@ def registration_record(broker: BrokerImage) -> RegisterBrokerRecord:
     """Return the record of a broker as it is."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
+        is_migrating_zk_broker=broker.is_in_zookeeper,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.broker_epoch,
         end_points=_endpoints(broker.endpoints),

@@ -99,6 +99,8 @@ class BrokerImage:
     """The first and the last level of each feature that it can do."""
     cordoned_log_dirs: tuple[bytes, ...] = ()
     """The directories that get no new replicas."""
+    is_in_zookeeper: bool = False
+    """Whether its session is in ZooKeeper, during a migration to a quorum."""
 
     @property
     def is_active(self) -> bool:
@@ -126,6 +128,18 @@ class ControllerImage:
     is_zk_migration_ready: bool = False
 
 
+class ZkMigrationState(IntEnum):
+    """How far a migration from ZooKeeper to a quorum is, by Kafka's numbers (KIP-866)."""
+
+    NONE = 0
+    """The cluster never had its metadata in ZooKeeper, or the log has nothing of it yet."""
+    PRE_MIGRATION = 1
+    MIGRATION = 2
+    """The log is a copy, and every decision is written to ZooKeeper first."""
+    POST_MIGRATION = 3
+    """Finalized: ZooKeeper is not written any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     """The whole cluster."""
@@ -146,6 +160,7 @@ class ClusterImage:
     controllers: Mapping[BrokerId, ControllerImage] = field(default_factory=dict)
     kept_records: Mapping[KeptKey, MetadataRecord] = field(default_factory=dict)
     """Quotas, ACLs, SCRAM credentials and delegation tokens: kept for snapshots, without use."""
+    zk_migration_state: int = ZkMigrationState.NONE
 
     @property
     def metadata_version(self) -> int:

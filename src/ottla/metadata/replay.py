@@ -119,6 +119,7 @@ class _Delta:
         self._kept: _Changing[KeptKey, MetadataRecord] = _Changing(image.kept_records)
         self._partition_count = image.partition_count
         self._next_producer_id = image.next_producer_id
+        self._zk_migration_state = image.zk_migration_state
         # The topics and settings that change, copied on first write.
         self._partitions_by_topic: dict[bytes, list[PartitionImage]] = {}
         self._settings_by_resource: dict[ConfigResource, dict[str, str]] = {}
@@ -146,7 +147,7 @@ class _Delta:
             UnfenceBrokerRecord: self._unfence,
             RegisterControllerRecord: self._register_controller,
             NoOpRecord: self._ignore,
-            ZkMigrationStateRecord: self._ignore,
+            ZkMigrationStateRecord: self._set_migration_state,
             BeginTransactionRecord: self._refuse,
             EndTransactionRecord: self._refuse,
             AbortTransactionRecord: self._refuse,
@@ -182,6 +183,7 @@ class _Delta:
             next_producer_id=self._next_producer_id,
             controllers=self._controllers.current,
             kept_records=self._kept.current,
+            zk_migration_state=self._zk_migration_state,
         )
 
     # -- brokers and controllers ----------------------------------------------------------------
@@ -311,8 +313,11 @@ class _Delta:
     def _set_next_producer_id(self, record: ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
 
-    def _ignore(self, record: NoOpRecord | ZkMigrationStateRecord) -> None:
-        """Do nothing: these records change no metadata."""
+    def _set_migration_state(self, record: ZkMigrationStateRecord) -> None:
+        self._zk_migration_state = record.zk_migration_state
+
+    def _ignore(self, record: NoOpRecord) -> None:
+        """Do nothing: the record changes no metadata."""
 
     def _refuse(self, record: MetadataRecord) -> None:
         raise UnreplayableRecordError(f"{record!r} is for replicas of the quorum alone")
@@ -388,6 +393,7 @@ def _broker(record: RegisterBrokerRecord) -> BrokerImage:
         log_dirs=tuple(record.log_dirs),
         levels_by_feature=_levels(record.features),
         cordoned_log_dirs=tuple(record.cordoned_log_dirs or ()),
+        is_in_zookeeper=record.is_migrating_zk_broker,
     )
 
 

@@ -11,7 +11,7 @@ valid session, so that a new incarnation of it may register at once.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage, ZkMigrationState
 from ottla.model.identifiers import NO_OFFSET, BrokerId, Offset
 
 
@@ -33,11 +33,20 @@ class BrokerSessions:
     def __init__(self, session_timeout_ms: int) -> None:
         self._timeout_ms = session_timeout_ms
         self._session_by_broker: dict[BrokerId, _Session] = {}
+        self.in_zookeeper: frozenset[BrokerId] = frozenset()
+        """The brokers with a session in ZooKeeper, during a migration: it decides on them."""
+        self._began_at = NO_OFFSET
+        """The last offset at the beginning, after a migration."""
+        self._registered_by_broker: dict[BrokerId, tuple[int, Offset]] = {}
+        """The epoch and the offset of each registration since this controller is active."""
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
         """Begin as a new active controller: each broker in service has a whole session."""
+        has_migrated = image.zk_migration_state != ZkMigrationState.NONE
+        self._began_at = Offset(image.end_offset - 1) if has_migrated else NO_OFFSET
+        self._registered_by_broker.clear()
         self._session_by_broker = {
-            broker.broker_id: _Session(broker.broker_epoch, now_ms, Offset(broker.broker_epoch))
+            broker.broker_id: _Session(broker.broker_epoch, now_ms, self._registered_offset(broker))
             for broker in image.brokers.values()
             if not broker.is_fenced
         }
@@ -46,6 +55,7 @@ class BrokerSessions:
         self, broker_id: BrokerId, broker_epoch: int, registered_offset: Offset, now_ms: int
     ) -> None:
         """Begin the session of an incarnation, or go on with it."""
+        self._registered_by_broker[broker_id] = (broker_epoch, registered_offset)
         session = self._session_by_broker.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = _Session(broker_epoch, now_ms, registered_offset)
@@ -75,13 +85,19 @@ class BrokerSessions:
         over = [
             broker
             for broker in brokers
-            if not broker.is_fenced and not self.is_valid(broker, now_ms)
+            if not broker.is_fenced
+            and not broker.is_in_zookeeper
+            and not self.is_valid(broker, now_ms)
         ]
         return sorted((broker.broker_id for broker in over), key=self._heard_ms)
 
     def next_expiry_ms(self, brokers: Iterable[BrokerImage]) -> int | None:
         """Return when to look for expired sessions; None if no broker is in service."""
-        times = [self._heard_ms(one.broker_id) for one in brokers if not one.is_fenced]
+        times = [
+            self._heard_ms(one.broker_id)
+            for one in brokers
+            if not one.is_fenced and not one.is_in_zookeeper
+        ]
         return min(times) + self._timeout_ms + 1 if times else None
 
     # -- offsets --------------------------------------------------------------------------------
@@ -89,7 +105,8 @@ class BrokerSessions:
     def has_seen_registration(self, broker: BrokerImage, metadata_offset: Offset) -> bool:
         """Whether a broker with this offset knows of its own registration."""
         session = self._session(broker)
-        return metadata_offset >= (session.registered_offset if session else broker.broker_epoch)
+        wanted = session.registered_offset if session else self._registered_offset(broker)
+        return metadata_offset >= wanted
 
     def begin_shutdown(self, broker: BrokerImage, offset: Offset, now_ms: int) -> Offset:
         """Set the offset that ends a controlled shutdown, unless it is set; return it.
@@ -124,6 +141,16 @@ class BrokerSessions:
         """Return the session of this incarnation, which begins if there is none."""
         session = self._session(broker)
         if session is None:
-            session = _Session(broker.broker_epoch, now_ms, Offset(broker.broker_epoch))
+            session = _Session(broker.broker_epoch, now_ms, self._registered_offset(broker))
             self._session_by_broker[broker.broker_id] = session
         return session
+
+    def _registered_offset(self, broker: BrokerImage) -> Offset:
+        """Return the offset of a registration, which is its epoch, unless it was in a migration.
+
+        Then it is the end of the log at the beginning of this controller's office, or earlier.
+        """
+        epoch, offset = self._registered_by_broker.get(broker.broker_id, (None, NO_OFFSET))
+        if epoch == broker.broker_epoch:
+            return offset
+        return Offset(broker.broker_epoch) if self._began_at == NO_OFFSET else self._began_at

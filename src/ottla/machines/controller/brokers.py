@@ -8,7 +8,13 @@ from ottla.machines.controller.leadership import Leadership
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.difference import controller_record, registration_record
-from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage, Endpoint
+from ottla.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    ControllerImage,
+    Endpoint,
+    ZkMigrationState,
+)
 from ottla.metadata.metadata_version import (
     CONTROLLER_REGISTRATIONS_SINCE,
     KRAFT_VERSION_FEATURE,
@@ -76,7 +82,7 @@ def register(
     known = image.brokers.get(broker.broker_id)
     is_same = known is not None and known.incarnation_id == broker.incarnation_id
     _check_cluster(image, request)
-    if known is not None and not is_same and _may_run(known, broker, sessions, now_ms):
+    if known is not None and not is_same and may_run(known, broker, sessions, now_ms):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"another incarnation of broker {broker.broker_id} is in service; if that has just"
@@ -96,14 +102,17 @@ def register(
     return Decision(tuple(records), broker.broker_epoch)
 
 
-def _may_run(
+def may_run(
     known: BrokerImage, successor: BrokerImage, sessions: BrokerSessions, now_ms: int
 ) -> bool:
     """Return whether a registered incarnation may still run beside its successor.
 
     A broker locks its log dirs as long as it runs. If the successor has all of them, the registered
     incarnation is dead, and a broker that was killed is back at once. Kafka waits for the session.
+    A session in ZooKeeper is waited for, too: it would bring the former incarnation back.
     """
+    if successor.broker_id in sessions.in_zookeeper and not successor.is_in_zookeeper:
+        return True
     has_its_log_dirs = bool(known.log_dirs) and set(known.log_dirs) <= set(successor.log_dirs)
     return not has_its_log_dirs and sessions.is_valid(known, now_ms)
 
@@ -111,11 +120,12 @@ def _may_run(
 def _broker(image: ClusterImage, request: BrokerRegistrationRequest) -> BrokerImage:
     """Return a broker as it will be registered."""
     known = image.brokers.get(BrokerId(request.broker_id))
+    epoch = _next_epoch(image, known)
     if known is not None and known.incarnation_id != request.incarnation_id:
         known = None
     return BrokerImage(
         broker_id=BrokerId(request.broker_id),
-        broker_epoch=image.end_offset if known is None else known.broker_epoch,
+        broker_epoch=epoch if known is None else known.broker_epoch,
         incarnation_id=request.incarnation_id,
         endpoints=_endpoints(request.listeners),
         rack=request.rack,
@@ -125,6 +135,20 @@ def _broker(image: ClusterImage, request: BrokerRegistrationRequest) -> BrokerIm
         levels_by_feature=_levels(request.features),
         cordoned_log_dirs=() if known is None else known.cordoned_log_dirs,
     )
+
+
+def _next_epoch(image: ClusterImage, known: BrokerImage | None) -> int:
+    """Return the epoch of the next incarnation of a broker: leaders count on rising epochs.
+
+    It is the offset of the record, as in Kafka. During a migration it is the next number: the
+    incarnation after that may register in ZooKeeper, and get the number of a transaction there. As
+    each registration is written to ZooKeeper, these numbers are ahead. After the migration the
+    former epoch may be above the offsets of the log.
+    """
+    former = -1 if known is None else known.broker_epoch
+    if image.zk_migration_state == ZkMigrationState.MIGRATION:
+        return former + 1
+    return max(image.end_offset, former + 1)
 
 
 def _check_cluster(image: ClusterImage, request: BrokerRegistrationRequest) -> None:

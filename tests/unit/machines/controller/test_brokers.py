@@ -1,7 +1,10 @@
 """Registrations with the controller of a quorum."""
 
+from dataclasses import replace
+
 import pytest
 
+from ottla.metadata.image import BrokerImage, ZkMigrationState
 from ottla.metadata.records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
@@ -206,3 +209,59 @@ def test_an_unregistered_broker_may_come_back_at_once() -> None:
     run(cluster.controller, cluster.controller.unregister_broker(1))
     cluster.register(registration(1, 2))
     assert cluster.broker(1).is_fenced
+
+
+def migrating(cluster: QuorumCluster, state: ZkMigrationState, epoch: int) -> None:
+    """Let broker 1 be in service by its session in ZooKeeper, with an epoch from there."""
+    broker = BrokerImage(1, epoch, uuid_of(77), (), is_in_zookeeper=True)
+    run(cluster.controller, cluster.controller.register_broker(broker))
+    cluster.controller.image = replace(cluster.image, zk_migration_state=state)
+
+
+def test_a_broker_registers_once_its_session_in_zookeeper_is_over() -> None:
+    cluster = quorum_cluster()
+    migrating(cluster, ZkMigrationState.MIGRATION, 5_000)
+    cluster.controller.sessions.in_zookeeper = frozenset([1])
+    assert refused(cluster, registration(1)) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.controller.sessions.in_zookeeper = frozenset()
+    cluster.register(registration(1))
+    assert not cluster.broker(1).is_in_zookeeper
+
+
+@pytest.mark.parametrize("epoch", [0, 5_000])
+def test_epochs_rise_by_one_during_a_migration(epoch: int) -> None:
+    cluster = quorum_cluster()
+    migrating(cluster, ZkMigrationState.MIGRATION, epoch)
+    cluster.register(registration(1))
+    assert cluster.broker(1).broker_epoch == epoch + 1
+
+
+@pytest.mark.parametrize("epoch", [0, 5_000])
+def test_no_epoch_goes_back_after_a_migration(epoch: int) -> None:
+    cluster = quorum_cluster()
+    migrating(cluster, ZkMigrationState.POST_MIGRATION, epoch)
+    end_offset = cluster.image.end_offset
+    cluster.register(registration(1))
+    assert cluster.broker(1).broker_epoch == max(end_offset, epoch + 1)
+
+
+@pytest.mark.parametrize("epoch", [0, 5_000])
+def test_a_broker_with_an_epoch_of_a_migration_serves_under_the_next_controller(
+    epoch: int,
+) -> None:
+    cluster = quorum_cluster()
+    migrating(cluster, ZkMigrationState.MIGRATION, epoch)
+    cluster.register(registration(1))
+    cluster.controller.take_office(cluster.now_ms)
+    known = cluster.image.end_offset
+    assert cluster.beat(1, offset=known - 2).is_fenced
+    assert not cluster.beat(1, offset=known - 1).is_fenced
+
+
+def test_brokers_in_zookeeper_are_not_fenced_for_their_silence() -> None:
+    cluster = quorum_cluster()
+    migrating(cluster, ZkMigrationState.MIGRATION, 5_000)
+    cluster.controller.take_office(cluster.now_ms)
+    cluster.now_ms += 10 * SESSION_MS
+    assert cluster.fence_expired() == []
+    assert cluster.next_expiry_ms() is None
