@@ -140,6 +140,7 @@ transaction.two.phase.commit.enable BOOLEAN read-only false
 transactional.id.expiration.ms INT read-only 604800000
 unclean.leader.election.enable BOOLEAN cluster-wide false
 zookeeper.connect STRING read-only null
+zookeeper.metadata.migration.enable BOOLEAN read-only false
 zookeeper.session.timeout.ms INT read-only 18000
 """  # noqa: E501
 

@@ -37,12 +37,15 @@ class ControllerRegistration:
         advertised: Sequence[Listener],
         store: MetadataStore,
         channel: ChannelToController,
+        *,
+        is_zk_migration_ready: bool,
     ) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._advertised = advertised
         self._store = store
         self._channel = channel
+        self._is_zk_migration_ready = is_zk_migration_ready
 
     async def run(self) -> None:
         """Register whenever the metadata has another incarnation, until cancelled."""
@@ -79,7 +82,7 @@ class ControllerRegistration:
         return ControllerRegistrationRequest(
             controller_id=self._node_id,
             incarnation_id=self._incarnation_id,
-            zk_migration_ready=False,
+            zk_migration_ready=self._is_zk_migration_ready,
             listeners=[
                 wire.Listener(
                     name=one.name, host=one.host, port=one.port, security_protocol=_PLAINTEXT

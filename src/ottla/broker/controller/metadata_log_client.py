@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.broker.controller.metadata_log_server import METADATA_TOPIC_ID
 from ottla.broker.metadata_store.metadata_history import Batches, Snapshot
+from ottla.broker.metadata_store.zookeeper.migration_nodes import QUORUM_LISTENER
 from ottla.broker.peers.broker_clients import connect_to_broker
 from ottla.environment.network import Network
 from ottla.metadata.image import BrokerImage, Endpoint
@@ -66,7 +67,10 @@ class ControllerMetadata:
     @property
     def endpoint(self) -> Endpoint | None:
         """Where the controller listens for brokers, while this broker follows one."""
-        return None if self._controller is None else self._controller.endpoint(self._listener)
+        controller = self._controller
+        if controller is None:
+            return None
+        return controller.endpoint(self._listener) or controller.endpoint(QUORUM_LISTENER)
 
     def on_controller(self, listener: Callable[[], None]) -> None:
         """Call a listener when the followed broker changes, or is unknown."""

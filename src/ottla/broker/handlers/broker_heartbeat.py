@@ -7,6 +7,7 @@ With metadata in ZooKeeper, the session there proves that a broker is alive, so 
 heartbeats: a broker that does not want to shut down gets its registered state.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.broker.controller.cluster_membership import ControlledShutdown
@@ -30,6 +31,8 @@ class QuorumHeartbeatHandler:
 
     store: MetadataStore
     clock: Clock
+    note_offsets: Callable[[Controller], None] = lambda _: None
+    """Tells the controller how far the brokers are that send no heartbeats."""
 
     async def handle(
         self, _context: RequestContext, request: BrokerHeartbeatRequest
@@ -37,6 +40,8 @@ class QuorumHeartbeatHandler:
         """Let the controller decide on the next state of the broker."""
 
         def decide(controller: Controller) -> Decision[MetadataRecord, BrokerHeartbeatResponse]:
+            if request.want_shut_down:
+                self.note_offsets(controller)
             return controller.heartbeat(request, self.clock.monotonic_ms())
 
         try:

@@ -32,6 +32,7 @@ from ottla.raft.voters import VoterSet
 from ottla.storage.files.checkpoints import (
     META_PROPERTIES_FILE,
     MetaProperties,
+    remove_tree,
     write_atomically,
     write_meta_properties,
 )
@@ -46,6 +47,13 @@ FIRST_SNAPSHOT: Final = SnapshotId(0, 0)
 KRAFT_VERSION_WITH_VOTERS: Final = 1
 """The level of kraft.version that keeps the voters in the log."""
 _PART: Final = PARTIAL_SUFFIX.removeprefix(SUFFIX)
+
+
+def forget_metadata_log(disk: Disk, metadata_dir: str) -> None:
+    """Remove a replica of the metadata log, if there is one."""
+    folder = posixpath.join(metadata_dir, str(METADATA_PARTITION))
+    if disk.exists(folder):
+        remove_tree(disk, folder)
 
 
 class AlreadyFormattedError(Exception):

@@ -11,6 +11,7 @@ from ottla.broker.hosting.metadata_applier import MetadataApplier
 from ottla.broker.hosting.replication_wait import LEASE_IN_DOUBT
 from ottla.broker.metadata_store.meta_properties import claim_log_dirs
 from ottla.broker.metadata_store.zookeeper.store import ZooKeeperMetadataStore
+from ottla.broker.quorum.formatting import forget_metadata_log
 from ottla.broker.requests.routes import Route, Routes
 from ottla.broker.startup.cluster_settings import rebalance_seconds, shut_down_ms
 from ottla.broker.startup.controller_routes import routes_for_brokers
@@ -62,6 +63,8 @@ class InZooKeeper:
         )
         folders = log_dirs.online_paths
         self.directory_ids = identity.directory_ids
+        self._disk = environment.disk
+        self._metadata_folder = config.metadata_folder
         self._shut_down_ms = shut_down_ms(config)
         self._source = source
         self._incarnation = Incarnation(
@@ -139,6 +142,8 @@ class InZooKeeper:
         self._running = asyncio.ensure_future(running)
         await first_of(self.store.wait_until_in_service(), self._wait_for_failure())
         await self._incarnation.registered()
+        # A migration to a quorum was rolled back: the next quorum has another log.
+        forget_metadata_log(self._disk, self._metadata_folder)
 
     def routes(self, here: Routes) -> dict[int, Route]:
         """Add the requests of other brokers, and forward requests for the controller."""

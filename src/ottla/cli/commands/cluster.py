@@ -7,6 +7,7 @@ import typer
 
 from ottla.cli.quorum.conversion import convert
 from ottla.cli.quorum.features import features
+from ottla.cli.quorum.migration import migrations
 from ottla.cli.support.local_cluster import start, start_broker
 from ottla.cli.support.options import (
     DEFAULT_BROKERS,
@@ -43,6 +44,9 @@ clusters.command("start")(start)
 clusters.command("start-broker")(start_broker)
 clusters.command("features")(features)
 clusters.command("convert")(convert)
+clusters.add_typer(
+    migrations, name="migration", help="The steps of a running cluster from ZooKeeper to a quorum."
+)
 
 
 def register(app: typer.Typer, name: str, summary: str) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from ottla.broker.metadata_store.meta_properties import ForeignLogDirError
+from ottla.broker.metadata_store.migration.zookeeper_office import MigrationRefusedError
 from ottla.broker.metadata_store.zookeeper.store import ForeignClusterError
 from ottla.broker.quorum.replica_files import DamagedReplicaError
 from ottla.broker.startup.assembly import Broker
@@ -44,6 +45,7 @@ _EXPECTED: Final = (
     DamagedReplicaError,
     LogDivergedError,
     UnreplayableRecordError,
+    MigrationRefusedError,
 )
 _log = logging.getLogger("ottla")
 

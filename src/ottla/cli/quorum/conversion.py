@@ -14,6 +14,11 @@ from ottla.broker.metadata_store.meta_properties import (
 )
 from ottla.broker.metadata_store.zookeeper.controller_term import win
 from ottla.broker.metadata_store.zookeeper.conversion import read_image, write_first_snapshot
+from ottla.broker.metadata_store.zookeeper.migration_nodes import (
+    MIGRATION,
+    MigrationPhase,
+    read_migration,
+)
 from ottla.broker.metadata_store.zookeeper.znode_reads import get_or_none, live_brokers
 from ottla.broker.metadata_store.zookeeper.znodes import (
     CLUSTER_ID,
@@ -91,6 +96,12 @@ async def _check_cluster(session: ZooKeeperSession, hosts: str) -> str:
     node = await get_or_none(session, CLUSTER_ID)
     if node is None:
         raise CommandError(f"there is no cluster in the ZooKeeper at {hosts}")
+    known = await get_or_none(session, MIGRATION)
+    if known is not None and read_migration(known.data) is not MigrationPhase.ROLLED_BACK:
+        raise CommandError(
+            f"the migration of the cluster in the ZooKeeper at {hosts} is"
+            f" {read_migration(known.data).value}: see ottla cluster migration status"
+        )
     running = sorted(await live_brokers(session))
     if running:
         raise CommandError(

@@ -91,6 +91,15 @@ class BrokerConfig(BrokerSettings):
         return ProcessRole.CONTROLLER in self.process_roles
 
     @property
+    def is_migrating(self) -> bool:
+        """Whether this controller takes part in a migration from ZooKeeper."""
+        return (
+            self.zookeeper_metadata_migration_enable
+            and self.process_roles == {ProcessRole.CONTROLLER}
+            and self.zookeeper_connect is not None
+        )
+
+    @property
     def metadata_folder(self) -> str:
         """The log directory with the metadata log."""
         return self.metadata_log_dir or self.log_dirs[0]
@@ -339,6 +348,8 @@ def _check_inter_broker_listener(config: BrokerConfig) -> str | None:
 
 
 def _check_one_mode(config: BrokerConfig) -> str | None:
+    if config.is_migrating or (problem := _migration_problem(config)) is not None:
+        return None if config.is_migrating else problem
     if config.process_roles and config.zookeeper_connect is not None:
         return (
             "zookeeper.connect cannot be set together with process.roles: a cluster keeps its"
@@ -353,6 +364,21 @@ def _check_one_mode(config: BrokerConfig) -> str | None:
                 f" which must be broker, controller or both"
             )
     return None
+
+
+def _migration_problem(config: BrokerConfig) -> str | None:
+    """Name the missing setting for `zookeeper.metadata.migration.enable`; a broker may have it."""
+    if not config.zookeeper_metadata_migration_enable or (
+        not config.process_roles and config.zookeeper_connect is not None
+    ):
+        return None
+    name = "zookeeper.metadata.migration.enable"
+    if config.process_roles != {ProcessRole.CONTROLLER}:
+        return (
+            f"{name} cannot be true with process.roles={text_of(config.process_roles) or None}:"
+            " a cluster moves from ZooKeeper to nodes with process.roles=controller"
+        )
+    return f"zookeeper.connect must be set, as {name} is: the metadata comes from there"
 
 
 def _check_controllers_are_known(config: BrokerConfig) -> str | None:
@@ -440,7 +466,7 @@ _QUORUM: Final = (
 _PROTOCOLS: Final = (*_LISTENERS, "listener.security.protocol.map")
 
 _CHECKS: Final[Sequence[tuple[Callable[[BrokerConfig], str | None], tuple[str, ...]]]] = (
-    (_check_one_mode, (*_QUORUM, "zookeeper.connect")),
+    (_check_one_mode, (*_QUORUM, "zookeeper.connect", "zookeeper.metadata.migration.enable")),
     (_check_controllers_are_known, _QUORUM),
     (_check_voters, (*_QUORUM, "node.id")),
     (_check_auto_join, ("process.roles", "controller.quorum.auto.join.enable")),

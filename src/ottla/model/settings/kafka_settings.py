@@ -114,7 +114,7 @@ _OF_KAFKA_3 = """
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     reserved.broker.max.id sasl.oauthbearer.header.urlencode zookeeper.clientCnxnSocket
     zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
-    zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
+    zookeeper.metadata.migration.min.batch.size
     zookeeper.set.acl zookeeper.ssl.cipher.suites
     zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
     zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location

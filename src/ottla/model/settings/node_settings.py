@@ -198,6 +198,12 @@ class NodeSettings:
         "How long a broker may be silent before ZooKeeper ends its session, and the cluster"
         " fences it.",
     )
+    zookeeper_metadata_migration_enable: bool = at_start(
+        False,
+        FLAG,
+        "Whether this controller, which has zookeeper.connect, moves a running cluster from"
+        " ZooKeeper to its quorum; brokers ignore it.",
+    )
 
     listeners: tuple[Listener, ...] = setting(
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),

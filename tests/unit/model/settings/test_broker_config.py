@@ -328,6 +328,7 @@ BOTH = {
 }
 BROKER = {**BOTH, "process.roles": "broker", "listeners": "PLAINTEXT://:9092"}
 CONTROLLER = {**BOTH, "process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+MIGRATION = "zookeeper.metadata.migration.enable"
 
 
 def test_a_node_is_a_broker_or_a_controller_or_both() -> None:
@@ -389,6 +390,13 @@ def test_controllers_have_addresses_that_others_can_connect_to() -> None:
         assert problem.endswith("a list of different voters, each as ID@HOST:PORT, or empty")
 
 
+def test_a_controller_migrates_with_zookeeper_and_a_broker_there_ignores_it() -> None:
+    settings = {"zookeeper.connect": "z:2181", MIGRATION: "true"}
+    assert BrokerConfig.parse({**CONTROLLER, **settings}).is_migrating
+    assert not BrokerConfig.parse(settings).is_migrating
+    assert not BrokerConfig.parse(CONTROLLER).is_migrating
+
+
 def without(settings: dict[str, str], *names: str) -> dict[str, str]:
     return {name: text for name, text in settings.items() if name not in names}
 
@@ -414,6 +422,15 @@ def without(settings: dict[str, str], *names: str) -> dict[str, str]:
             {**BOTH, "zookeeper.connect": "z:2181"},
             "zookeeper.connect cannot be set together with process.roles: a cluster keeps its"
             " metadata in ZooKeeper or in a quorum of controllers",
+        ),
+        (
+            {**BOTH, "zookeeper.connect": "z:2181", MIGRATION: "true"},
+            f"{MIGRATION} cannot be true with process.roles=broker,controller: a cluster moves from"
+            " ZooKeeper to nodes with process.roles=controller",
+        ),
+        (
+            {**CONTROLLER, MIGRATION: "true"},
+            f"zookeeper.connect must be set, as {MIGRATION} is: the metadata comes from there",
         ),
         (
             {**BOTH, "controller.quorum.voters": "4@a:1"},

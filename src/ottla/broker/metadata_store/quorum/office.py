@@ -9,144 +9,29 @@ applied. It never resumes: everything that is not committed at its end is droppe
 that wait get NOT_CONTROLLER. Their decisions may still be committed by the next leader.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ottla.broker.decision_runtime import DecisionRuntime, Outcome
+from ottla.broker.metadata_store.migration.dual_log import DualLog
+from ottla.broker.metadata_store.migration.migration_term import MigrationTerm
+from ottla.broker.metadata_store.quorum.proposed_log import Changes, ProposedLog
 from ottla.broker.quorum.metadata_replica import MetadataReplica
 from ottla.environment.clock import Clock
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
-from ottla.metadata.log_replay import ImageChange, MetadataLogReplay
-from ottla.metadata.metadata_version import (
-    METADATA_VERSION_FEATURE,
-    NEWEST_METADATA_VERSION,
-    TRANSACTIONS_SINCE,
-)
-from ottla.metadata.record_frames import as_written, encode_record
+from ottla.metadata.log_replay import MetadataLogReplay
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE
 from ottla.metadata.records import (
     AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
     MetadataRecord,
     NoOpRecord,
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import LeaderEpoch, Offset
-from ottla.wire.records.builder import BatchBuilder
 
-RECORDS_PER_BATCH_MAX: Final = 10_000
-BATCH_BYTES_MAX: Final = 8 << 20
-DECISION_BYTES_MAX: Final = 64 << 20
-"""The limit of a metadata transaction, which waits in the memory of every node for its end."""
-Changes: TypeAlias = tuple[ImageChange, ...]
 T = TypeVar("T")
-
-
-class _Batch(NamedTuple):
-    records: tuple[MetadataRecord, ...]
-    data: bytearray
-
-
-class ProposedLog:
-    """The log of the active controller, as `DecisionRuntime` appends to it."""
-
-    def __init__(
-        self,
-        replica: MetadataReplica,
-        replay: MetadataLogReplay,
-        controller: Controller,
-        clock: Clock,
-        on_written: Callable[[int], None],
-    ) -> None:
-        self.is_over = False
-        self._on_written = on_written
-        self._replica = replica
-        self._replay = replay
-        self._controller = controller
-        self._clock = clock
-        self._news: asyncio.Future[None] | None = None
-
-    @property
-    def end_offset(self) -> Offset:
-        """The offset after the last decision."""
-        return self._replay.end_offset
-
-    def catch_up(self) -> None:
-        """Go on to the end of the log: a replica appends control batches by itself."""
-        if self._replay.end_offset < self._replica.end_offset:
-            self._replay.apply((), self._replica.end_offset)
-        self._controller.image = self._replay.replayed_image
-
-    def write(self, records: tuple[MetadataRecord, ...]) -> Changes | None:
-        """Apply and propose a decision: one batch, or a metadata transaction if it is larger.
-
-        ApiError POLICY_VIOLATION if it is too large; NOT_CONTROLLER, and the office is over, if the
-        replica does not lead any more.
-        """
-        if not records:
-            return None
-        assert self._replay.end_offset == self._replica.end_offset, "`catch_up` comes first"
-        batches = self._batches(records)
-        changes: Changes = ()
-        try:
-            for batch in batches:
-                end_offset = Offset(self._replay.end_offset + len(batch.records))
-                changes += tuple(self._replay.apply(batch.records, end_offset))
-            for batch in batches:
-                self._replica.propose(batch.data)
-                self._on_written(len(batch.data))
-        except Exception:
-            if self._replay.end_offset != self._replica.end_offset:
-                self.end()  # a part is applied, or appended: only going back helps
-            raise
-        assert self._replay.end_offset == self._replica.end_offset, "a batch has another end"
-        self._controller.image = self._replay.replayed_image
-        return changes
-
-    def _batches(self, records: tuple[MetadataRecord, ...]) -> list[_Batch]:
-        level = _level_of(records, self._controller.image.level_by_feature)
-        written = as_written(records, level)
-        now_ms = self._clock.now_ms()
-        batches = _in_batches(written, level, now_ms)
-        if len(batches) == 1:
-            return batches
-        size_bytes = sum(len(batch.data) for batch in batches)
-        if level < TRANSACTIONS_SINCE or size_bytes > DECISION_BYTES_MAX:
-            raise ApiError(
-                ErrorCode.POLICY_VIOLATION,
-                f"the request would write {len(records)} records of metadata with {size_bytes}"
-                " bytes: that is too much for one request",
-            )
-        wrapped = (BeginTransactionRecord(), *written, EndTransactionRecord())
-        return _in_batches(wrapped, level, now_ms)
-
-    def is_committed(self, end_offset: Offset) -> bool:
-        """Whether a majority has everything before an offset; never after the office."""
-        return not self.is_over and self._replica.high_watermark >= end_offset
-
-    async def committed(self, end_offset: Offset) -> None:
-        """Return when a majority has everything before an offset; NOT_CONTROLLER after the end."""
-        while not self.is_committed(end_offset):
-            if self.is_over:
-                raise ApiError(ErrorCode.NOT_CONTROLLER, "this controller is not active any more")
-            if self._news is None:
-                self._news = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._news)
-
-    def look_again(self) -> None:
-        """Wake the callers that wait: the high watermark has risen."""
-        if self._news is not None:
-            self._news.set_result(None)
-            self._news = None
-
-    def end(self) -> None:
-        """Commit nothing more."""
-        self.is_over = True
-        self.look_again()
 
 
 class Office:
@@ -161,13 +46,22 @@ class Office:
         clock: Clock,
         publish: Callable[[Changes], Outcome | None],
         on_written: Callable[[int], None],
+        term: MigrationTerm | None = None,
     ) -> None:
-        """Decide on a replay that is at the end of the log; report the size of each batch."""
+        """Decide on a replay that is at the end of the log; report the size of each batch.
+
+        During a migration the office depends on a term in ZooKeeper, and may end by itself.
+        """
         self.epoch = epoch
         self._clock = clock
         self._replay = replay
         self._controller = controller
-        self._log = ProposedLog(replica, replay, controller, clock, on_written)
+        self._term = term
+        self._log = (
+            ProposedLog(replica, replay, controller, clock, on_written)
+            if term is None
+            else DualLog(replica, replay, controller, clock, on_written, term)
+        )
         self._runtime: DecisionRuntime[Controller, MetadataRecord, Changes] = DecisionRuntime(
             controller, self._log, publish
         )
@@ -176,6 +70,11 @@ class Office:
     def is_over(self) -> bool:
         """Whether this controller decides nothing more in this epoch."""
         return self._log.is_over
+
+    @property
+    def proposed_offset(self) -> Offset:
+        """The offset after the last decision that is in the log."""
+        return self._log.proposed_offset
 
     def begin(self, bootstrap: Callable[[], Sequence[MetadataRecord]]) -> None:
         """Complete the work of earlier offices, or write the first records of the cluster.
@@ -187,7 +86,10 @@ class Office:
         if self._replay.transaction_offset is not None:
             aborted = AbortTransactionRecord(reason="the active controller has changed")
             self._decide(lambda _: Decision((aborted,), None))
-        if METADATA_VERSION_FEATURE not in self._controller.image.level_by_feature:
+        if self._term is not None:
+            copied = self._term.copied(self._controller)
+            self._decide(lambda _: Decision(copied, None))
+        elif METADATA_VERSION_FEATURE not in self._controller.image.level_by_feature:
             records = bootstrap()
             self._decide(lambda controller: controller.bootstrap(records))
         self._controller.take_office(self._clock.monotonic_ms())
@@ -218,31 +120,3 @@ class Office:
     def end(self) -> None:
         """Decide and publish nothing more; the callers that wait get NOT_CONTROLLER."""
         self._log.end()
-
-
-def _level_of(records: Sequence[MetadataRecord], level_by_feature: Mapping[str, int]) -> int:
-    """Return the metadata.version of the log; in an empty log, the level that is set first."""
-    level = level_by_feature.get(METADATA_VERSION_FEATURE)
-    if level is not None:
-        return level
-    first = (
-        record.feature_level
-        for record in records
-        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION_FEATURE
-    )
-    return next(first, NEWEST_METADATA_VERSION)
-
-
-def _in_batches(records: Sequence[MetadataRecord], level: int, now_ms: int) -> list[_Batch]:
-    batches: list[_Batch] = []
-    builder, some = BatchBuilder(), list[MetadataRecord]()
-    for record in records:
-        value = encode_record(record, level)
-        is_full = builder.size_bytes + len(value) > BATCH_BYTES_MAX
-        if some and (is_full or len(some) == RECORDS_PER_BATCH_MAX):
-            batches.append(_Batch(tuple(some), builder.build()))
-            builder, some = BatchBuilder(), []
-        builder.append(now_ms, None, value)
-        some.append(record)
-    batches.append(_Batch(tuple(some), builder.build()))
-    return batches

@@ -13,20 +13,27 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, TypeVar
 
 from ottla.broker.decision_runtime import Outcome
 from ottla.broker.metadata_store.image_publisher import ImagePublisher, OnChange, Prepare
-from ottla.broker.metadata_store.quorum.office import Changes, Office
+from ottla.broker.metadata_store.migration.migration import Migration
+from ottla.broker.metadata_store.migration.migration_term import MigrationTerm
+from ottla.broker.metadata_store.migration.zookeeper_office import MigrationRefusedError
+from ottla.broker.metadata_store.quorum.office import Office
+from ottla.broker.metadata_store.quorum.proposed_log import Changes
 from ottla.broker.metadata_store.quorum.snapshot_writer import SnapshotSettings, SnapshotWriter
+from ottla.broker.metadata_store.zookeeper.znodes import UnreadableZnodeError
 from ottla.broker.quorum.metadata_replica import MetadataReplica
 from ottla.concurrency.first_of import first_of, pause_seconds
 from ottla.environment.clock import Clock
+from ottla.environment.zookeeper import ZooKeeperError
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.difference import records_between
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, ZkMigrationState
 from ottla.metadata.log_replay import ImageChange, MetadataLogReplay
 from ottla.metadata.record_frames import metadata_records_of
 from ottla.metadata.records import MetadataRecord
@@ -39,6 +46,8 @@ from ottla.wire.records.batch import RecordBatch
 LOOP_BYTES_MAX: Final = 64 << 10
 """Batches up to this size are replayed on the event loop, larger ones on a thread."""
 IDLE_CHECK_SECONDS: Final = 0.5
+DEPOSED_CHECK_SECONDS: Final = 0.05
+TERM_PAUSE_SECONDS: Final = 0.1
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -74,6 +83,9 @@ class QuorumMetadataStore:
         self._threads = threads
         self._bootstrap = bootstrap
         self._idle_ms = idle_ms
+        self._migration: Migration | None = None
+        self._term: MigrationTerm | None = None
+        self._term_running: asyncio.Task[None] | None = None
         self._publisher = ImagePublisher(image)
         self._snapshots = SnapshotWriter(replica, snapshots, clock, threads)
         self._office: Office | None = None
@@ -150,6 +162,7 @@ class QuorumMetadataStore:
         """Decide nothing more; `run` has to be cancelled before."""
         self._is_closed = True
         self._end_office()
+        await self._end_term()
         await self._snapshots.close()
         await self._publisher.close()
 
@@ -166,7 +179,7 @@ class QuorumMetadataStore:
         """Publish the decisions of the office, or the records of another, up to here."""
         self._knows_committed = True
         if self._office is not None:
-            self._replay.commit(high_watermark)
+            self._replay.commit(min(high_watermark, self._office.proposed_offset))
             self._office.on_committed()
         self._news.set()
 
@@ -182,7 +195,7 @@ class QuorumMetadataStore:
 
         Raises ApiError if an image cannot be published, or if the first records of the cluster
         cannot be used; UnreplayableRecordError or ProtocolError for a log that this release does
-        not understand.
+        not understand; MigrationRefusedError if the quorum does not match its ZooKeeper.
         """
         await first_of(self._follow(), self._watch_time(), self._publisher.wait_for_failure())
 
@@ -193,7 +206,11 @@ class QuorumMetadataStore:
             if self._office is not None and self._office.is_over:
                 self._end_office()
             if self._office is None:
+                await self._end_term()
                 await self._catch_up()
+                if self._may_begin() and self._needs_term():
+                    await first_of(self._begin_term(), self._until_deposed(self._replica.epoch))
+                    await self._catch_up()
                 self._begin_office()
 
     async def _catch_up(self) -> None:
@@ -245,15 +262,20 @@ class QuorumMetadataStore:
 
     # -- the office -----------------------------------------------------------------------------
 
-    def _begin_office(self) -> None:
-        """Become the active controller, if this node leads and knows everything before its epoch.
+    def _may_begin(self) -> bool:
+        """Return whether this node leads, and knows everything before its epoch.
 
         A leader begins its epoch with a record. Once that is committed, all earlier records are
         committed, too.
         """
         replica = self._replica
         is_whole = self._replay.end_offset == replica.end_offset == replica.high_watermark
-        if not replica.is_leader or not is_whole or self._is_closed:
+        return replica.is_leader and is_whole and not self._is_closed
+
+    def _begin_office(self) -> None:
+        """Become the active controller, if nothing is in the way."""
+        replica, term = self._replica, self._term
+        if not self._may_begin() or (self._needs_term() and term is None):
             return
         self._office = Office(
             replica.epoch,
@@ -261,8 +283,9 @@ class QuorumMetadataStore:
             self._replay,
             self._controller,
             self._clock,
-            self._publish,
+            self._publish if term is None else partial(self._publish_to_both, term),
             self._snapshots.add,
+            term,
         )
         try:
             self._office.begin(self._bootstrap)
@@ -272,6 +295,8 @@ class QuorumMetadataStore:
             _log.info("this node is not the active controller yet: %s", error)
             self._end_office()
             return
+        if term is not None:
+            self._term_running = asyncio.ensure_future(self._run_term(term, self._office))
         _log.info("this node is the active controller, epoch %d", replica.epoch)
         for listener in self._on_office:
             listener()
@@ -290,6 +315,64 @@ class QuorumMetadataStore:
         for listener in self._on_office:
             listener()
         self._news.set()
+
+    # -- the office in ZooKeeper, during a migration ---------------------------------------------
+
+    def migrate_by(self, migration: Migration) -> None:
+        """Take the metadata from ZooKeeper, and write it there, too; call this before `run`."""
+        self._migration = migration
+
+    def _needs_term(self) -> bool:
+        image = self._replay.image
+        if self._migration is not None:
+            return self._migration.is_due(image)
+        if image.zk_migration_state == ZkMigrationState.MIGRATION:
+            raise MigrationRefusedError(
+                "the migration of this cluster from ZooKeeper is not finalized: this controller"
+                " needs zookeeper.metadata.migration.enable=true and zookeeper.connect"
+            )
+        return False
+
+    async def _begin_term(self) -> None:
+        assert self._migration is not None, "`_needs_term` has looked"
+        self._term = await self._migration.begin_term(self._replica.epoch, self._replay.image)
+        self._term.on_over = self._news.set
+
+    async def _until_deposed(self, epoch: LeaderEpoch) -> None:
+        while self._replica.is_leader and self._replica.epoch == epoch:
+            await pause_seconds(DEPOSED_CHECK_SECONDS)
+
+    async def _run_term(self, term: MigrationTerm, office: Office) -> None:
+        """Follow ZooKeeper as long as the office lasts; any doubt there ends the office."""
+        assert self._migration is not None, "it has begun the term"
+        try:
+            await term.run(office.execute, self._controller)
+            await self._migration.end_term(term)  # finalized
+        except (UnreadableZnodeError, ZooKeeperError) as error:
+            _log.warning("this controller loses its office in ZooKeeper: %r", error)
+        except ApiError as error:
+            if error.code != ErrorCode.NOT_CONTROLLER:
+                raise
+        finally:
+            if not term.is_closed:
+                office.end()
+
+    async def _end_term(self) -> None:
+        """Close a term; the next term begins a little later."""
+        running, self._term_running = self._term_running, None
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
+        term, self._term = self._term, None
+        if term is not None and self._migration is not None and not term.is_closed:
+            await self._migration.end_term(term)
+            await pause_seconds(TERM_PAUSE_SECONDS)
+        if running is not None and not running.cancelled():
+            running.result()
+
+    def _publish_to_both(self, term: MigrationTerm, changes: Changes) -> Outcome | None:
+        term.publish(changes)
+        return self._publish(changes)
 
     # -- time -----------------------------------------------------------------------------------
 

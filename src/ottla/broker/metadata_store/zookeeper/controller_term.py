@@ -13,7 +13,6 @@ get NOT_CONTROLLER. The next term, of this broker or another, begins by reading 
 import asyncio
 import logging
 import math
-import posixpath
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -24,35 +23,32 @@ from typing import NamedTuple, TypeVar
 from ottla.broker.decision_runtime import DecisionRuntime, Outcome
 from ottla.broker.metadata_store.image_publisher import PublishedChange
 from ottla.broker.metadata_store.metadata_history import MetadataFeed, first_offset
+from ottla.broker.metadata_store.zookeeper.unfinished_work import (
+    elect_where_nobody_leads,
+    is_same_life,
+    known_brokers,
+    missing_states,
+    repairs,
+)
 from ottla.broker.metadata_store.zookeeper.znode_reads import (
-    Loaded,
     get_or_none,
     live_brokers,
     load,
 )
-from ottla.broker.metadata_store.zookeeper.znode_writes import (
-    NEVER_HANDLED,
-    Unit,
-    commits_for,
-    first_state,
-    in_commits,
-)
+from ottla.broker.metadata_store.zookeeper.znode_writes import Unit, commits_for
 from ottla.broker.metadata_store.zookeeper.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     LiveBroker,
     UnreadableZnodeError,
     controller_data,
-    partition_path,
     read_number,
-    seen_epoch_path,
 )
 from ottla.environment.clock import Clock
 from ottla.environment.zookeeper import (
     BadVersionError,
     Check,
     Create,
-    Delete,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -61,20 +57,16 @@ from ottla.environment.zookeeper import (
     ZooKeeperSession,
 )
 from ottla.machines.controller.config_checks import MIN_ISR
-from ottla.machines.controller.leadership import Leadership
 from ottla.machines.controller.machine import Controller
 from ottla.machines.controller.settings import ControllerSettings
 from ottla.machines.decision import Decision
 from ottla.metadata.difference import registration_record
-from ottla.metadata.image import EVERY_BROKER, BrokerImage, ClusterImage
-from ottla.metadata.records import (
-    NO_LEADER,
-    MetadataRecord,
-)
+from ottla.metadata.image import EVERY_BROKER, ClusterImage
+from ottla.metadata.records import MetadataRecord
 from ottla.metadata.replay import UnreplayableRecordError, replay
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import ZERO_UUID, BrokerId, Offset
+from ottla.model.identifiers import BrokerId, Offset
 
 Publish = Callable[[ClusterImage, tuple[MetadataRecord, ...]], Outcome]
 """Takes decisions, in order, and completes when the broker has applied them."""
@@ -205,10 +197,10 @@ class ControllerTerm:
         UnreadableZnodeError for an invalid node.
         """
         loaded = await load(self._session)
-        await self._commit(self._repairs(loaded))
-        await self._commit(await self._missing_states(loaded))
+        await self._commit(repairs(loaded))
+        await self._commit(await missing_states(self._session, loaded, self.epoch))
         live = await live_brokers(self._session, self._look_again.set)
-        brokers = _known_brokers(loaded, live)
+        brokers = known_brokers(loaded, live)
         records = [*map(registration_record, brokers), *loaded.records]
         end_offset = first_offset(self.epoch) + len(records)
         try:
@@ -220,7 +212,7 @@ class ControllerTerm:
         await self._look_at_office()
         # Pass the image's own broker objects: identical objects count as unchanged.
         await self._look_at(live)
-        await self.execute(_elect_where_nobody_leads)
+        await self.execute(elect_where_nobody_leads)
 
     def activate(self, publish: Publish) -> None:
         """Publish decisions from now on."""
@@ -282,7 +274,7 @@ class ControllerTerm:
         gone = frozenset(
             broker_id
             for broker_id, broker in self.image.brokers.items()
-            if not broker.is_fenced and not _is_same_life(broker, live.get(broker_id))
+            if not broker.is_fenced and not is_same_life(broker, live.get(broker_id))
         )
         for broker_id in sorted(gone):
             await self.execute(partial(Controller.fence_broker, broker_id=broker_id, gone=gone))
@@ -297,7 +289,7 @@ class ControllerTerm:
         """Record a registration; an earlier one of the same broker is fenced by now."""
         broker_id = live.broker.broker_id
         known = self.image.brokers.get(broker_id)
-        if known is None or not _is_same_life(known, live):
+        if known is None or not is_same_life(known, live):
             self._compare_min_isr(live)
             if live.has_lost_tail:
                 await self.execute(lambda controller: controller.forget_tail(broker_id))
@@ -354,51 +346,3 @@ class ControllerTerm:
     def _check_office(self) -> None:
         if self.is_over:
             raise ApiError(ErrorCode.NOT_CONTROLLER, f"term {self.epoch} is over")
-
-    # -- unfinished work of earlier terms -------------------------------------------------------
-
-    def _repairs(self, loaded: Loaded) -> Iterable[Unit]:
-        units: list[Unit] = [[Delete(path)] for path in loaded.rubbish]
-        units += [
-            [Create(seen_epoch_path(broker_id), b"%d" % NEVER_HANDLED)]
-            for broker_id in loaded.unseen
-        ]
-        return in_commits(units)
-
-    async def _missing_states(self, loaded: Loaded) -> Iterable[Unit]:
-        """Return the operations that complete half-created topics."""
-        made: dict[str, None] = {}
-        units: list[Unit] = []
-        for topic, number in loaded.stateless:
-            unit: Unit = []
-            above = partition_path(topic.name, number)
-            for path in (posixpath.dirname(above), above):
-                if path not in made and await self._session.exists(path) is None:
-                    unit.append(Create(path))
-                made[path] = None
-            units.append([*unit, first_state(topic, number, self.epoch)])
-        return in_commits(units)
-
-
-def _known_brokers(loaded: Loaded, live: Mapping[BrokerId, LiveBroker]) -> Iterable[BrokerImage]:
-    """Yield the brokers in the state left by earlier terms.
-
-    A live broker whose incarnation an earlier term has handled is in service. Of another broker,
-    only the former incarnation is known; it is still to be fenced.
-    """
-    unseen = dict.fromkeys(loaded.unseen, NEVER_HANDLED)
-    for broker_id, epoch in {**loaded.seen_epochs, **unseen}.items():
-        earlier = BrokerImage(broker_id, epoch, ZERO_UUID, ())
-        yield live[broker_id].broker if _is_same_life(earlier, live.get(broker_id)) else earlier
-
-
-def _elect_where_nobody_leads(controller: Controller) -> Decision[MetadataRecord, None]:
-    """Elect leaders for partitions that an unfinished term has created."""
-    leadership = Leadership(controller.image, controller.settings)
-    places = leadership.places(lambda partition: partition.leader == NO_LEADER)
-    records = [leadership.change(place).record() for place in places]
-    return Decision(tuple(record for record in records if record is not None), None)
-
-
-def _is_same_life(broker: BrokerImage, live: LiveBroker | None) -> bool:
-    return live is not None and live.broker.broker_epoch == broker.broker_epoch

@@ -26,6 +26,12 @@ from ottla.broker.metadata_store.metadata_history import (
     next_image,
 )
 from ottla.broker.metadata_store.zookeeper.controller_term import ControllerTerm, win
+from ottla.broker.metadata_store.zookeeper.migration_nodes import (
+    MIGRATION,
+    MigrationPhase,
+    read_migration,
+    read_quorum_endpoint,
+)
 from ottla.broker.metadata_store.zookeeper.registration import (
     RETRY_SECONDS,
     Connect,
@@ -60,7 +66,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.records import MetadataRecord
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
-from ottla.model.identifiers import BrokerId, uuid_to_text
+from ottla.model.identifiers import ZERO_UUID, BrokerId, uuid_to_text
 from ottla.runtime.problem_log import ProblemLog
 from ottla.wire.protocol_error import ProtocolError
 
@@ -296,6 +302,7 @@ class ZooKeeperMetadataStore:
         """Register; then decide or follow, until the session has expired."""
         while True:
             try:
+                await self._check_migration(session)
                 if self.broker_epoch == NO_EPOCH:
                     await self._register(session, broker)
                 if not await self._reign(session):
@@ -304,6 +311,14 @@ class ZooKeeperMetadataStore:
                 return
             except (UnreadableZnodeError, ZooKeeperError) as error:
                 await pause_after(error)
+
+    async def _check_migration(self, session: ZooKeeperSession) -> None:
+        node = await get_or_none(session, MIGRATION)
+        if node is not None and read_migration(node.data) is MigrationPhase.FINALIZED:
+            raise ForeignClusterError(
+                "the migration of this cluster to a quorum of controllers is finalized: start this"
+                " broker with process.roles=broker and controller.quorum.bootstrap.servers"
+            )
 
     async def _register(self, session: ZooKeeperSession, broker: BrokerImage) -> None:
         min_insync_replicas = self._settings.topic_defaults.min_insync_replicas
@@ -342,6 +357,11 @@ class ZooKeeperMetadataStore:
         if node is None or node.stat.owner_session == session.session_id:
             return
         controller_id = read_controller(node.data)
+        endpoint = read_quorum_endpoint(node.data)
+        if endpoint is not None:
+            leader = BrokerImage(BrokerId(controller_id), NO_EPOCH, ZERO_UUID, (endpoint,))
+            await first_of(is_changed.wait(), self._pull_from(leader))
+            return
         found = await get_or_none(session, f"{BROKER_IDS}/{controller_id}")
         if found is None:  # all brokers are about to notice
             await pause_seconds(RETRY_SECONDS)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ottla.broker.metadata_store.zookeeper.migration_nodes import seen_in_quorum
 from ottla.broker.metadata_store.zookeeper.znodes import (
     DELETED_TOPICS,
     FEATURES,
@@ -49,6 +50,7 @@ from ottla.metadata.records import (
 )
 from ottla.model.api_error import ApiError
 from ottla.model.error_code import ErrorCode
+from ottla.model.identifiers import BrokerId
 
 OPERATIONS_PER_COMMIT_MAX: Final = 500
 BYTES_PER_COMMIT_MAX: Final = 500_000
@@ -68,13 +70,16 @@ def commits_for(
     after: ClusterImage,
     records: Sequence[MetadataRecord],
     controller_epoch: int,
+    *,
+    is_migrating: bool = False,
 ) -> list[Unit]:
     """Return the commits, in order, that lead from one image to the next.
 
-    Of brokers only the handled registration epoch is written: live brokers own the rest. ApiError
-    POLICY_VIOLATION for data that no node can hold.
+    Of brokers only the handled registration epoch is written: live brokers own the rest. During a
+    migration, some brokers are registered with the quorum. ApiError POLICY_VIOLATION for data that
+    no node can hold.
     """
-    changes = _Changes(before, after, records, controller_epoch)
+    changes = _Changes(before, after, records, controller_epoch, is_migrating=is_migrating)
     units = [*changes.deletions(), *changes.new_brokers(), *changes.single_units()]
     # A broker counts as handled last, when its leaderships are written.
     units += [*changes.topic_units(), *changes.handled_brokers()]
@@ -112,11 +117,14 @@ class _Changes:
         after: ClusterImage,
         records: Sequence[MetadataRecord],
         controller_epoch: int,
+        *,
+        is_migrating: bool,
     ) -> None:
         self._before = before
         self._after = after
         self._records = records
         self._controller_epoch = controller_epoch
+        self._is_migrating = is_migrating
 
     # -- topics that go -------------------------------------------------------------------------
 
@@ -206,14 +214,29 @@ class _Changes:
     def new_brokers(self) -> Iterator[Unit]:
         known = dict.fromkeys(self._before.brokers)
         for record in self._records:
-            if isinstance(record, RegisterBrokerRecord) and record.broker_id not in known:
-                yield [Create(seen_epoch_path(record.broker_id), b"%d" % NEVER_HANDLED)]
+            if isinstance(record, RegisterBrokerRecord):
+                yield from self._registration(record, is_new=record.broker_id not in known)
             elif isinstance(record, UnregisterBrokerRecord):
                 yield [Delete(seen_epoch_path(record.broker_id))]
 
+    def _registration(self, record: RegisterBrokerRecord, *, is_new: bool) -> Iterator[Unit]:
+        path = seen_epoch_path(record.broker_id)
+        is_in_quorum = self._is_in_quorum(record.broker_id)
+        epoch = seen_in_quorum(record.broker_epoch) if is_in_quorum else NEVER_HANDLED
+        if is_new:
+            yield [Create(path, b"%d" % epoch)]
+        elif is_in_quorum:
+            yield [Write(path, b"%d" % epoch)]
+
+    def _is_in_quorum(self, broker_id: BrokerId) -> bool:
+        broker = self._after.brokers.get(broker_id)
+        return self._is_migrating and broker is not None and not broker.is_in_zookeeper
+
     def handled_brokers(self) -> Iterator[Unit]:
         for record in self._records:
-            if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == UNFENCED:
+            if not isinstance(record, BrokerRegistrationChangeRecord):
+                continue
+            if record.fenced == UNFENCED and not self._is_in_quorum(record.broker_id):
                 yield [Write(seen_epoch_path(record.broker_id), b"%d" % record.broker_epoch)]
 
     def single_units(self) -> Iterator[Unit]:

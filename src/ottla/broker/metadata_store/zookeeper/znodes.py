@@ -73,6 +73,8 @@ class LiveBroker(NamedTuple):
     """Whether it may have lost its unsynced tail."""
     min_insync_replicas: int | None = None
     """The setting in the broker's configuration file; None if it is not registered."""
+    follows_quorum: bool = True
+    """Whether its release follows the leader of a quorum, during a migration."""
 
 
 def topic_path(topic: str) -> str:
@@ -166,6 +168,7 @@ def broker_data(live: LiveBroker, now_ms: int) -> bytes:
         "ottla_log_dirs": [uuid_to_text(one) for one in broker.log_dirs],
         "ottla_has_lost_tail": live.has_lost_tail,
         "ottla_min_insync_replicas": live.min_insync_replicas,
+        "ottla_follows_quorum": live.follows_quorum,
     }
     if broker.rack is not None:
         found["rack"] = broker.rack
@@ -191,7 +194,12 @@ def read_broker(broker_id: BrokerId, data: bytes, broker_epoch: int) -> LiveBrok
         )
         has_lost_tail = bool(found.get("ottla_has_lost_tail", True))
         min_isr = found.get("ottla_min_insync_replicas")
-        return LiveBroker(broker, has_lost_tail, None if min_isr is None else int(min_isr))
+        return LiveBroker(
+            broker,
+            has_lost_tail,
+            None if min_isr is None else int(min_isr),
+            bool(found.get("ottla_follows_quorum", False)),
+        )
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.broker.controller.brokers_in_zookeeper import BrokersInZooKeeper
 from ottla.broker.controller.controller_client import ActiveController
 from ottla.broker.controller.metadata_propagation import Spread
 from ottla.broker.controller.topic_creation import TopicCreation
@@ -20,6 +21,7 @@ from ottla.broker.handlers import (
     delete_topics,
     describe_cluster,
     envelope,
+    fetch_snapshot,
     update_features,
 )
 from ottla.broker.hosting.live_config import LiveConfig
@@ -27,7 +29,8 @@ from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
 from ottla.broker.metadata_store.store import MetadataStore
 from ottla.broker.quorum.metadata_replica import MetadataReplica
 from ottla.broker.quorum.replica_requests import ReplicaRequestHandler
-from ottla.broker.requests.routes import Route, Routes
+from ottla.broker.requests.request_context import RequestContext
+from ottla.broker.requests.routes import Handle, Route, Routes
 from ottla.broker.startup.route_table import (
     config_routes,
     controller_routes,
@@ -38,8 +41,12 @@ from ottla.broker.startup.route_table import (
 from ottla.concurrency.yield_budget import TimeSlices
 from ottla.environment.clock import Clock
 from ottla.environment.randomness import Randomness
+from ottla.machines.controller.machine import Controller
 from ottla.model.settings.broker_config import BrokerConfig
 from ottla.wire.api_key import ApiKey
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from ottla.wire.schema import Message
 
 OFFERED: Final = frozenset(
     {1, *range(17, 21), *range(29, 34), *range(36, 42), *range(43, 47), *range(49, 61)}
@@ -72,6 +79,7 @@ class ListenerWorld:
     randomness: Randomness
     slices: TimeSlices
     spread: Spread
+    brokers_in_zookeeper: BrokersInZooKeeper | None = None
 
 
 def quorum_routes(replica: MetadataReplica, store: MetadataStore) -> dict[int, Route]:
@@ -90,6 +98,7 @@ def listener_routes(world: ListenerWorld) -> dict[int, Route]:
     """Return the whole table of a listener for controllers."""
     store, slices = world.store, world.slices
     replicated = ReplicaRequestHandler(world.replica).handle
+    old_brokers = world.brokers_in_zookeeper
     live_config = LiveConfig(world.config)
     live_config.take(store.image)
     store.subscribe(live_config.on_change)
@@ -109,11 +118,38 @@ def listener_routes(world: ListenerWorld) -> dict[int, Route]:
         **{key: Route(rows, replicated) for key, rows in _OF_REPLICAS.items()},
         **_topic_routes(world),
         **_broker_routes(world, lambda: table),
+        **({} if old_brokers is None else _fetch_routes(old_brokers, replicated)),
         ApiKey.API_VERSIONS: Route(api_versions.VERSIONS, versions.handle),
         ApiKey.DESCRIBE_CLUSTER: Route(describe_cluster.VERSIONS, describe.handle),
     }
     table.update({key: route for key, route in every.items() if key in OFFERED})
     return table
+
+
+def _fetch_routes(old_brokers: BrokersInZooKeeper, replicated: Handle) -> dict[int, Route]:
+    """Create the handlers of fetches that may come from brokers with metadata in ZooKeeper."""
+    pieces = fetch_snapshot.FetchSnapshotHandler(old_brokers.feed, old_brokers.snapshots)
+
+    async def fetch(context: RequestContext, request: FetchRequest) -> Message:
+        if old_brokers.is_meant(request):
+            return await old_brokers.fetch.handle(request, context.received_ms)
+        answer: Message = await replicated(context, request)
+        return answer
+
+    async def fetch_piece(context: RequestContext, request: FetchSnapshotRequest) -> Message:
+        if old_brokers.is_meant(request):
+            return await pieces.handle(context, request)
+        answer: Message = await replicated(context, request)
+        return answer
+
+    return {
+        ApiKey.FETCH: Route(_OF_REPLICAS[ApiKey.FETCH], fetch),
+        ApiKey.FETCH_SNAPSHOT: Route(_OF_REPLICAS[ApiKey.FETCH_SNAPSHOT], fetch_piece),
+    }
+
+
+def _nothing(_controller: Controller) -> None:
+    """Do nothing: every broker sends heartbeats."""
 
 
 def _topic_routes(world: ListenerWorld) -> dict[int, Route]:
@@ -142,7 +178,9 @@ def _broker_routes(world: ListenerWorld, here: Callable[[], Routes]) -> dict[int
     registration = broker_registration.BrokerRegistrationHandler(
         store, clock, lambda: world.replica.kraft_version
     )
-    heartbeat = broker_heartbeat.QuorumHeartbeatHandler(store, clock)
+    old_brokers = world.brokers_in_zookeeper
+    note_offsets = _nothing if old_brokers is None else old_brokers.note_offsets
+    heartbeat = broker_heartbeat.QuorumHeartbeatHandler(store, clock, note_offsets)
     controllers = controller_registration.ControllerRegistrationHandler(store)
     wrapped = envelope.EnvelopeHandler(
         here, lambda: store.is_active, world.config.controller_listeners[0].name

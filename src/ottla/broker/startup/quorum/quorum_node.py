@@ -10,13 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 from ottla.broker.controller.active_duties import ActiveDuties
+from ottla.broker.controller.brokers_in_zookeeper import BrokersInZooKeeper
 from ottla.broker.controller.controller_connection import ChannelToController
 from ottla.broker.controller.controller_registration import ControllerRegistration
 from ottla.broker.controller.quorum_propagation import QuorumPropagation
 from ottla.broker.dispatch import Dispatch
+from ottla.broker.metadata_store.migration.migration import Migration
 from ottla.broker.metadata_store.quorum.snapshot_writer import SnapshotSettings
 from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
 from ottla.broker.quorum.formatting import read_bootstrap
@@ -76,6 +79,7 @@ class QuorumNode:
         advertised: tuple[Listener, ...],
         replica: QuorumReplica,
         store: QuorumMetadataStore,
+        migration: Migration | None,
     ) -> None:
         config, environment = world.config, world.environment
         self.cluster_id = identity.cluster_id
@@ -88,6 +92,7 @@ class QuorumNode:
         self.broker_offset: Callable[[], Offset | None] = lambda: None
         """The end offset of the image of this node's broker, if it has one."""
         self._world = world
+        self._migration = migration
         self._server = server
         self._opened = AsyncExitStack()
         self._channels: list[ChannelToController] = []
@@ -125,8 +130,11 @@ class QuorumNode:
                 advertised = await _bind(world, server)
             failures: list[Callable[[Exception], None]] = []
             replica = await _open_replica(world, identity, advertised, failures)
+            migration = _migration(world, identity, advertised)
             store = _open_store(world, identity, replica)
-            node = cls(world, identity, server, advertised, replica, store)
+            if migration is not None:
+                store.migrate_by(migration)
+            node = cls(world, identity, server, advertised, replica, store, migration)
             failures.append(node.fail)
             replica.listen(node)
             if server is not None:
@@ -139,7 +147,12 @@ class QuorumNode:
 
     def listener_world(self, slices: TimeSlices) -> ListenerWorld:
         """Return the parts of this node for the handlers of its listener."""
-        environment = self._world.environment
+        environment, spread = self._world.environment, self.propagation.spread
+        old_brokers = None
+        if self._migration is not None:
+            old_brokers = BrokersInZooKeeper(
+                self._world.config.node_id, self._migration, environment.clock, self._world.threads
+            )
         return ListenerWorld(
             self._world.config,
             self.replica,
@@ -147,7 +160,8 @@ class QuorumNode:
             environment.clock,
             environment.randomness,
             slices,
-            self.propagation.spread,
+            spread if old_brokers is None else old_brokers.spread_after(spread),
+            old_brokers,
         )
 
     # -- the listener of the replica ------------------------------------------------------------
@@ -218,6 +232,7 @@ class QuorumNode:
                 self.advertised,
                 self.store,
                 self.new_channel(),
+                is_zk_migration_ready=self._migration is not None,
             )
             works += [self._duties.run(), registration.run()]
         await first_of(*works)
@@ -342,6 +357,25 @@ def _first_voters(config: BrokerConfig) -> FirstVoters:
                 for one in sorted(config.controller_quorum_voters)
             )
         )
+    )
+
+
+def _migration(
+    world: NodeWorld, identity: NodeIdentity, advertised: tuple[Listener, ...]
+) -> Migration | None:
+    """Return the part of a controller in a migration from ZooKeeper, if its settings ask for it."""
+    config, environment = world.config, world.environment
+    hosts, connect = config.zookeeper_connect, environment.connect_to_zookeeper
+    if not config.is_migrating or hosts is None:
+        return None
+    assert connect is not None, "this environment has no way to ZooKeeper"
+    return Migration(
+        partial(connect, hosts, config.zookeeper_session_timeout_ms / 1000),
+        hosts,
+        identity.cluster_id,
+        config.node_id,
+        (advertised[0].host, advertised[0].port),
+        environment.clock,
     )
 
 

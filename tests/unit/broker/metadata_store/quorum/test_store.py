@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.metadata_store.quorum import office as offices
+from ottla.broker.metadata_store.quorum import proposed_log
 from ottla.broker.metadata_store.quorum.store import QuorumMetadataStore
 from ottla.machines.controller.machine import Controller
 from ottla.machines.decision import Decision
@@ -357,7 +357,7 @@ def test_the_office_begins_again_after_a_decision_that_failed_halfway(
 ) -> None:
     async def story(node: Node) -> None:
         await node.lead()
-        monkeypatch.setattr(offices, "RECORDS_PER_BATCH_MAX", 4)
+        monkeypatch.setattr(proposed_log, "RECORDS_PER_BATCH_MAX", 4)
         wrong = (*(topic(n).records[0] for n in range(1, 10)), EndTransactionRecord())
         with pytest.raises(UnreplayableRecordError):
             await node.store.execute(lambda _: Decision(wrong, None))
@@ -393,7 +393,7 @@ def test_a_decision_beyond_a_batch_is_a_metadata_transaction(
 ) -> None:
     async def story(node: Node) -> None:
         await node.lead()
-        monkeypatch.setattr(offices, "RECORDS_PER_BATCH_MAX", 4)
+        monkeypatch.setattr(proposed_log, "RECORDS_PER_BATCH_MAX", 4)
         records = tuple(TopicRecord(name=f"t{n}", topic_id=uuid_of(n)) for n in range(1, 10))
         task = asyncio.ensure_future(node.store.execute(lambda _: Decision(records, None)))
         await settle()
@@ -413,8 +413,8 @@ def test_a_decision_beyond_a_batch_is_a_metadata_transaction(
 def test_a_decision_that_no_node_could_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(node: Node) -> None:
         await node.lead()
-        monkeypatch.setattr(offices, "BATCH_BYTES_MAX", 200)
-        monkeypatch.setattr(offices, "DECISION_BYTES_MAX", 1000)
+        monkeypatch.setattr(proposed_log, "BATCH_BYTES_MAX", 200)
+        monkeypatch.setattr(proposed_log, "DECISION_BYTES_MAX", 1000)
         end_offset = node.replica.end_offset
         records = tuple(TopicRecord(name=f"t{n}", topic_id=uuid_of(n)) for n in range(1, 100))
         task = asyncio.ensure_future(node.store.execute(lambda _: Decision(records, None)))

@@ -1,0 +1,1 @@
+"""A running cluster moves from ZooKeeper to a quorum of controllers."""
