@@ -26,9 +26,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Unit tests, properties, and one file of every other area.
 QUICK := tests/unit tests/properties tests/contracts \
-	tests/clients/test_cli_docs.py tests/clients/test_stories.py tests/cluster/test_rolling_restart.py \
-	tests/conformance/test_coverage.py tests/crashes/test_torn_tail.py tests/pipelines/test_examples.py \
-	tests/simulation/test_scenarios.py tests/test_make_help.py tests/test_request_paths.py
+	tests/clients/test_cli_groups.py tests/clients/test_stories.py tests/cluster/test_rolling_restart.py \
+	tests/conformance/test_coverage.py tests/crashes/test_torn_tail.py tests/pipelines/source/test_batches_in_spark.py \
+	tests/simulation/test_quorum.py tests/test_make_help.py tests/test_request_paths.py
 
 # Before the first run in an environment: the JVMs of the tests start with an archive of classes.
 CLASSES := $(BIN)/python -m tests.pipelines.spark_classes

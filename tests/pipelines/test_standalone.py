@@ -17,7 +17,7 @@ from tests.pipelines.clusters.windows import JVM_OPTIONS
 from tests.pipelines.sink.processes import command_of, descendants, kill_tree
 from tests.pipelines.sink.reading import all_committed, wait_for
 
-DRIVER_SECONDS_MAX = 300
+DRIVER_SECONDS_MAX = 500
 VALUES = sorted(f"letter {number}" for number in range(60))
 ROOT = Path(__file__).parents[2]
 ONE_EXECUTOR = "spark.cores.max=1"
