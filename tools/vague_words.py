@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-LIMITS: Final = {"src": 52, "tests": 14, "test names": 559, "docs": 27}
+LIMITS: Final = {"src": 52, "tests": 14, "test names": 554, "docs": 27}
 """The most vague words an area may have. A limit only goes down."""
 
 _PEOPLE: Final = (

@@ -226,7 +226,7 @@ def test_a_dry_run_writes_the_plan_that_a_file_gives_back(servers: str, tmp_path
 
 
 @pytest.mark.usefixtures("needs_zookeeper")
-def test_an_order_decides_who_is_elected(servers: str, tmp_path: Path) -> None:
+def test_the_order_of_replicas_decides_the_election(servers: str, tmp_path: Path) -> None:
     create(servers, "elected", [[2, 3, 1]])
     file = plan("elected", [[3, 2, 1]], tmp_path)
     call("partition", "reassign", "--file", file, "--wait", brokers=servers)

@@ -153,7 +153,7 @@ def test_bytes_come_back_in_their_order() -> None:
     assert world.run(story()) == sent
 
 
-def test_nobody_listening_is_refused_and_nobody_there_times_out() -> None:
+def test_a_connect_without_a_listener_is_refused_and_without_a_machine_times_out() -> None:
     world = World(4)
 
     async def client() -> None:
@@ -262,7 +262,7 @@ def test_a_program_that_comes_to_its_end_gives_back_what_it_had() -> None:
     world.run(story())
 
 
-def test_who_gives_up_connecting_at_the_very_moment_of_a_retry_disturbs_nobody() -> None:
+def test_a_connect_cancelled_at_a_retry_has_no_effect() -> None:
     world = World(4)
     unexpected: list[dict[str, Any]] = []
     world.loop.set_exception_handler(lambda _, context: unexpected.append(context))
