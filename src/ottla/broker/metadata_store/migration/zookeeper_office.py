@@ -23,8 +23,10 @@ from ottla.broker.metadata_store.zookeeper.znodes import (
     CLUSTER_ID,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    FEATURES,
     SEEN_EPOCHS,
     read_cluster_id,
+    read_features,
     read_number,
 )
 from ottla.environment.zookeeper import (
@@ -36,6 +38,7 @@ from ottla.environment.zookeeper import (
     Write,
     ZooKeeperSession,
 )
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE, MIGRATION_SINCE
 from ottla.model.identifiers import BrokerId, LeaderEpoch
 
 _OF_AN_EMPTY_LOG: Final = {None, MigrationPhase.COPYING, MigrationPhase.ROLLED_BACK}
@@ -97,6 +100,7 @@ async def take_office(session: ZooKeeperSession, claim: Claim, now_ms: int) -> Z
     phase = next_phase(claim, None if known is None else read_migration(known.data))
     if not claim.has_copy:
         await _check_brokers(session)
+        await _check_level(session)
     epoch_node = await session.get(CONTROLLER_EPOCH)
     epoch = read_number(CONTROLLER_EPOCH, epoch_node.data) + 1
     version = epoch_node.stat.version
@@ -164,4 +168,17 @@ async def _check_brokers(session: ZooKeeperSession) -> None:
         raise MigrationRefusedError(
             f"the brokers {', '.join(map(str, old))} run a release that cannot follow a quorum:"
             " upgrade them one by one, and start the controllers again"
+        )
+
+
+async def _check_level(session: ZooKeeperSession) -> None:
+    """Refuse a level whose records cannot say that a broker has its session in ZooKeeper."""
+    levels = read_features((await session.get(FEATURES)).data)
+    level = levels.get(METADATA_VERSION_FEATURE, MIGRATION_SINCE)
+    if level < MIGRATION_SINCE:
+        wanted = f"{METADATA_VERSION_FEATURE}={MIGRATION_SINCE}"
+        raise MigrationRefusedError(
+            f"{METADATA_VERSION_FEATURE} of the cluster is {level}, and a migration needs at least"
+            f" {MIGRATION_SINCE}: raise it (ottla cluster features --upgrade {wanted}), and start"
+            " the controllers again"
         )

@@ -27,14 +27,17 @@ from ottla.broker.metadata_store.zookeeper.znodes import (
     CLUSTER_ID,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    FEATURES,
     LiveBroker,
     broker_data,
     cluster_id_data,
     controller_data,
+    features_data,
     seen_epoch_path,
 )
 from ottla.environment.zookeeper import BadVersionError, Create, Write
 from ottla.metadata.image import BrokerImage
+from ottla.metadata.metadata_version import METADATA_VERSION_FEATURE
 from ottla.model.identifiers import ZERO_UUID, BrokerId
 from tests.metadata_building import CLUSTER_ID as ID
 from tests.unit.broker.metadata_store.zookeeper.test_znode_writes import Keeper, run
@@ -126,6 +129,14 @@ def test_a_broker_of_an_older_release_is_named() -> None:
     register(keeper, 1)
     register(keeper, 2, follows_quorum=False)
     with pytest.raises(MigrationRefusedError, match="the brokers 2 run a release"):
+        take(keeper)
+    assert keeper.tree.get(CONTROLLER_EPOCH).data == b"4"
+
+
+def test_a_level_without_migrations_is_refused() -> None:
+    keeper = cluster()
+    keeper.tree.commit(1, [Write(FEATURES, features_data({METADATA_VERSION_FEATURE: 7}))])
+    with pytest.raises(MigrationRefusedError, match="is 7, and a migration needs at least 8"):
         take(keeper)
     assert keeper.tree.get(CONTROLLER_EPOCH).data == b"4"
 
