@@ -1,7 +1,7 @@
 """Socket options of the kernel network; other networks have none."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from socket import (
     AF_INET,
     IPPROTO_TCP,
@@ -88,6 +88,18 @@ def test_a_host_that_is_no_name_is_an_os_error(host: str) -> None:
         asyncio.run(story())
 
 
+def listen_on_one_port(stack: ExitStack, silent: str, host: str) -> int:
+    """Listen on two addresses with the same port, which no other process may have on either."""
+    while True:
+        with ExitStack() as opened:
+            first = opened.enter_context(create_server((silent, 0), backlog=0))
+            port: int = first.getsockname()[1]
+            with suppress(OSError):
+                opened.enter_context(create_server((host, port)))
+                stack.enter_context(opened.pop_all())
+                return port
+
+
 def test_an_address_that_swallows_everything_does_not_stand_before_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,9 +118,7 @@ def test_an_address_that_swallows_everything_does_not_stand_before_the_next(
         connected.close()
 
     with ExitStack() as stack:
-        silent = stack.enter_context(create_server(("127.0.0.2", 0), backlog=0))
-        port = silent.getsockname()[1]
-        stack.enter_context(create_server((HOST, port)))
+        port = listen_on_one_port(stack, "127.0.0.2", HOST)
         for _ in range(4):  # without accept the backlog fills, and the kernel stops responding
             full = stack.enter_context(socket())
             full.setblocking(False)
