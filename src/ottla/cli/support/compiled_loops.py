@@ -12,6 +12,7 @@ LOOPS: Final = (
     "ottla.schemas.arrow._avro_encode",
     "ottla.schemas.arrow._json_decode",
     "ottla.schemas.arrow._protobuf_decode",
+    "ottla.schemas.arrow._row_encode",
     "ottla.schemas.avro._values",
     "ottla.schemas.classes._objects",
     "ottla.storage.segments._batch_scan",
