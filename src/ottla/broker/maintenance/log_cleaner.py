@@ -139,7 +139,8 @@ class LogCleaner:
     async def _wait_for_stop(self, wait_ms: int) -> bool:
         """Wait until the cleaner is to stop; False if the time is up first."""
         try:
-            await asyncio.wait_for(self._stopping.wait(), wait_ms / 1000)
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._stopping.wait()
         except TimeoutError:
             return False
         return True

@@ -158,7 +158,8 @@ class LogScrubber:
         self._changed.clear()
         try:
             timeout = None if wait_ms < 0 else wait_ms / 1000
-            await asyncio.wait_for(self._changed.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True

@@ -161,7 +161,8 @@ class LogDirMoves:
 
     async def _rest(self, wait_ms: int) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), wait_ms / 1000)
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._stopping.wait()
 
     def _is_under_way(self, move: LogDirCopy) -> bool:
         return not self._stopping.is_set() and move.is_under_way

@@ -185,7 +185,8 @@ class MigrationTerm:
 
     async def _wait_for_news(self) -> bool:
         try:
-            await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._news.wait()
         except TimeoutError:
             # A broker that comes back may have to wait until its former session is over.
             return self._has_pending

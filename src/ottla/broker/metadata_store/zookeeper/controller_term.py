@@ -249,7 +249,8 @@ class ControllerTerm:
         """Wait until there is something to look at; False if the time is up first."""
         try:
             patience = None if seconds == math.inf else max(0.0, seconds)
-            await asyncio.wait_for(self._look_again.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._look_again.wait()
         except TimeoutError:
             return False
         self._look_again.clear()

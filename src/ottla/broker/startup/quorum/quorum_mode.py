@@ -211,7 +211,8 @@ class InQuorum:
         """Hand over leaderships, as far as a controller can be reached."""
         if self._shut_down_ms and self._keeping_alive is not None:
             try:
-                await asyncio.wait_for(self._lifecycle.depart(), self._shut_down_ms / 1000)
+                async with asyncio.timeout(self._shut_down_ms / 1000):
+                    await self._lifecycle.depart()
             except TimeoutError:
                 _log.warning("stopping while this broker leads: no controller has let it go")
 
