@@ -185,7 +185,12 @@ def _store(source: Source, array: pa.Array, found: list[StoredColumn]) -> None:
 
 def decoded(array: pa.Array) -> pa.Array:
     """Return the values of a dictionary; other arrays as they are."""
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if not pa.types.is_dictionary(array.type):
+        return array
+    if not len(array.dictionary):
+        # Below a null structure, an index without a null refers to nothing.
+        return pa.nulls(len(array), array.type.value_type)
+    return array.dictionary_decode()
 
 
 def _scalars(array: pa.Array) -> StoredColumn:
