@@ -69,10 +69,16 @@ async def lose_both_replicas(stores: Stores) -> tuple[int, int]:
     (survivor,) = set(stores.ids) - set(replicas)
     for broker_id in replicas:
         stores.kill(broker_id)
-        await stores.until(lambda: survivor in stores.controllers(), 30)
-        await stores.until_settled()
+        await stores.until(lambda: is_fenced(stores, broker_id), 60)
+    await stores.until_settled()
     assert leader_of(stores, survivor) == NO_LEADER
     return replicas[1], survivor
+
+
+def is_fenced(stores: Stores, broker_id: int) -> bool:
+    """Return whether the controller, if there is one, has fenced a broker."""
+    images = [stores.store_by_id[one].image for one in stores.controllers()]
+    return any(image.brokers[broker_id].is_fenced for image in images)
 
 
 def leader_of(stores: Stores, broker_id: int) -> int:

@@ -181,6 +181,7 @@ def test_a_start_that_fails_leaves_all_as_a_clean_stop_does() -> None:
         (name, *_) = BROKERS
         await cluster.create_topic()
         await send(cluster, [b"committed"])
+        await cluster.world.elapse(2)  # A follower gets the high watermark by its next fetch.
         await cluster.stop(name)
         disk = cluster.machine(name).disk
         noted = read_offsets(disk, f"{DATA}/{HIGH_WATERMARK_FILE}")
