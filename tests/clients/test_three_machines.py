@@ -156,7 +156,7 @@ def test_the_page_leads_from_nothing_to_a_cluster_that_survives_a_lost_disk(tmp_
         site.wait_until_up()
         call("topic", "create", "first", "--partitions", "3", brokers=site.brokers)
         wait_until(all_in_sync, SECONDS_MAX, lambda: "the cluster is not ready")
-        looking = commands("Look")
+        looking = commands("Check")
         assert len(looking) == 5  # without the line that reads from a pipe
         for words in looking:
             if words[0] == "consume":
