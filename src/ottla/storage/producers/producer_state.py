@@ -257,7 +257,7 @@ class ProducerStates:
         return first_decided if first_open is None else min(first_open, first_decided)
 
     def acknowledge(self, high_watermark: Offset) -> None:
-        """Make transactions stable whose markers are replicated: before this offset."""
+        """Make transactions stable that end with replicated markers, before this offset."""
         self._acknowledged = high_watermark
         decided = self._decided
         while decided and decided[0][1] < high_watermark:
