@@ -60,6 +60,9 @@ _NOT_THE_CAUSE: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsist
 BEATS_PER_TIMEOUT: Final = 10
 """The number of heartbeats of the loop per session timeout."""
 _log = logging.getLogger(__name__)
+# A command configures no logging. Without a handler, Python prints each failed attempt of kazoo to
+# stderr, before the command's own sentence; a broker's handlers get these lines all the same.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 async def connect(hosts: str, timeout_seconds: float) -> "KazooSession":
