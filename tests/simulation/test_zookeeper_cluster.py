@@ -11,6 +11,7 @@ from ottla.broker.metadata_store.zookeeper import store
 from ottla.broker.metadata_store.zookeeper.znode_reads import load_topics
 from ottla.broker.metadata_store.zookeeper.znodes import BROKER_IDS, read_broker
 from ottla.broker.peers.broker_clients import connect_to_broker
+from ottla.broker.quorum.formatting import METADATA_PARTITION
 from ottla.environment.disk import File
 from ottla.environment.zookeeper import Create, ZooKeeperSession
 from ottla.metadata.image import ClusterImage
@@ -359,3 +360,19 @@ async def produce(cluster: ZooKeeperCluster, broker: str, acks: int) -> ErrorCod
 
     outcome: ErrorCode = await cluster.machine("writer").start(program)
     return outcome
+
+
+def test_a_metadata_log_is_kept_where_no_migration_is_known() -> None:
+    """It may be the only log of a quorum, after the conversion of a stopped cluster."""
+
+    async def story(cluster: ZooKeeperCluster) -> None:
+        (name, *_) = BROKERS
+        await cluster.create_topic()
+        await cluster.stop(name)
+        disk, folder = cluster.machine(name).disk, f"{DATA}/{METADATA_PARTITION}"
+        disk.make_directory(folder)
+        cluster.start(name)
+        await cluster.until(cluster.is_whole)
+        assert disk.exists(folder)
+
+    ZooKeeperCluster(seed=10).tell(story)

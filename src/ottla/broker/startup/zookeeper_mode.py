@@ -142,8 +142,10 @@ class InZooKeeper:
         self._running = asyncio.ensure_future(running)
         await first_of(self.store.wait_until_in_service(), self._wait_for_failure())
         await self._incarnation.registered()
-        # A migration to a quorum was rolled back: the next quorum has another log.
-        forget_metadata_log(self._disk, self._metadata_folder)
+        if self.store.knows_migration:
+            # This broker has left a quorum: the next quorum has another log. Without a migration
+            # the log may be the only one of a converted cluster, and must stay.
+            forget_metadata_log(self._disk, self._metadata_folder)
 
     def routes(self, here: Routes) -> dict[int, Route]:
         """Add the requests of other brokers, and forward requests for the controller."""

@@ -116,6 +116,8 @@ class ZooKeeperMetadataStore:
         self._on_doubt: list[Callable[[], None]] = []
         self._is_in_service = asyncio.Event()
         self._has_lost_tail = True
+        self.knows_migration = False
+        """Whether a migration of this cluster to a quorum began, and maybe was rolled back."""
         self._sure_until_ms = clock.monotonic_ms()
 
     @classmethod
@@ -314,6 +316,7 @@ class ZooKeeperMetadataStore:
 
     async def _check_migration(self, session: ZooKeeperSession) -> None:
         node = await get_or_none(session, MIGRATION)
+        self.knows_migration = node is not None
         if node is not None and read_migration(node.data) is MigrationPhase.FINALIZED:
             raise ForeignClusterError(
                 "the migration of this cluster to a quorum of controllers is finalized: start this"
